@@ -1,0 +1,60 @@
+"""From a task's name in the configuration to the task: a built-in one, or a class of the user's own."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import inspect
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
+
+from scalerl_mini.errors import UserError
+from scalerl_mini.tasks.arithmetic import Arithmetic
+from scalerl_mini.tasks.base import Task
+
+BUILT_IN: dict[str, Callable[..., Task]] = {"arithmetic": Arithmetic}
+
+
+def load_task(name: str, **options: object) -> Task:
+    """The task called `name`, built with `options`.
+
+    `name` is a built-in name, `package.module:Class`, or `path/to/file.py:Class` for a file of one's own.
+    Raises UserError for an unknown name, an option the task does not have, or a class that is no Task.
+    """
+    factory = BUILT_IN[name] if name in BUILT_IN else _find_class(name)
+    try:
+        inspect.signature(factory).bind(**options)
+    except TypeError as error:
+        known = ", ".join(inspect.signature(factory).parameters) or "none"
+        raise UserError(f"task options of {name!r}: {error}; its options are: {known}") from error
+    task = factory(**options)
+    if not isinstance(task, Task):
+        raise UserError(f"task.name: {name!r} is no Task; it needs name, train, held_out and grade(prompt, completion)")
+    return task
+
+
+def _find_class(name: str) -> Callable[..., Task]:
+    location, colon, class_name = name.rpartition(":")
+    if not colon:
+        raise UserError(
+            f"task.name: {name!r} is unknown; use one of {', '.join(BUILT_IN)}, or module:Class, or file.py:Class"
+        )
+    try:
+        factory = getattr(_import(location), class_name)
+    except (ImportError, AttributeError, FileNotFoundError) as error:
+        raise UserError(f"task.name: {name!r} cannot be loaded: {error}; check the spelling") from error
+    if not callable(factory):
+        raise UserError(f"task.name: {name!r} is no class; name the class that implements Task")
+    return factory
+
+
+def _import(location: str) -> ModuleType:
+    if not location.endswith(".py"):
+        return importlib.import_module(location)
+    spec = importlib.util.spec_from_file_location(Path(location).stem, location)
+    if spec is None or spec.loader is None:
+        raise ImportError(f"{location} is no Python file")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
