@@ -1,0 +1,227 @@
+"""The supervisor: starts one process a role, notices when one dies or falls silent, and leaves nobody behind.
+
+All processes are spawned, never forked (a fork copies threads and device contexts in the middle of whatever they do).
+The launcher is the parent of all of them; it alone hears Ctrl-C, asks the others to stop through the control block,
+and terminates and kills those that do not. A child that dies without the launcher's wish ends the run: `poll` raises
+`ChildFailed`. To restart a role instead, a launcher would catch that, call `RolloutBuffer.reissue` and start the same
+`Role` again: everything a role needs is in its `Role` and in shared memory.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import multiprocessing
+import os
+import signal
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from multiprocessing import resource_tracker
+from multiprocessing.context import SpawnProcess
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from scalerl_mini.runtime.child import STACK_SIGNAL, run_child
+from scalerl_mini.runtime.control import Control, Stage
+
+TERMINATE_S = 2.0
+_STACK_DUMP_S = 0.2
+_POLL_S = 0.02
+_LOG_TAIL_BYTES = 65536
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Role:
+    """A process to start: its name, its function (or "module:function", not yet imported), its picklable arguments."""
+
+    name: str
+    target: Callable[..., None] | str
+    args: tuple[Any, ...] = ()
+
+    @property
+    def entry(self) -> str:
+        """The function as "module:function"; ValueError when another process could not import it."""
+        if isinstance(self.target, str):
+            return self.target
+        module, function = self.target.__module__, self.target.__qualname__
+        if module == "__main__" or not function.isidentifier():
+            raise ValueError(f"{self.name}: {module}:{function} cannot be imported by a spawned process")
+        return f"{module}:{function}"
+
+
+class ChildFailed(RuntimeError):
+    """A role died or fell silent. `role`, `cause` (exit code, signal or silence), `log_path`, `log_tail`."""
+
+    def __init__(self, role: str, cause: str, log_path: Path, log_start: int = 0) -> None:
+        self.role, self.cause, self.log_path = role, cause, log_path
+        self.log_tail = last_words(log_path, log_start)
+        super().__init__(f"{role} {cause} (log: {log_path})" + (f"\n{self.log_tail}" if self.log_tail else ""))
+
+
+class Supervisor:
+    """Use as a context manager: entering starts the roles, leaving stops and joins them, whatever happened inside.
+
+    Start it from the main thread: the kernel ties the life of a child to the thread that started it. Two supervisors
+    may run at once, also in one launcher.
+    """
+
+    def __init__(
+        self,
+        roles: list[Role],
+        control: Control,
+        log_dir: Path,
+        heartbeat_timeout_s: float,
+        *,
+        start_timeout_s: float = 600.0,
+        grace_s: float = 10.0,
+    ) -> None:
+        """
+        Args:
+            heartbeat_timeout_s: a role that is silent for longer is killed and counts as failed.
+            start_timeout_s: the same while a role is STARTING (importing, loading a model).
+            grace_s: how long the roles may take to end by themselves when the context is left.
+        """
+        self.log_dir = log_dir
+        self.control = control
+        self.heartbeat_timeout_s = heartbeat_timeout_s
+        self.start_timeout_s = start_timeout_s
+        self.grace_s = grace_s
+        self._roles = {role.name: role for role in roles}
+        self._children: dict[str, SpawnProcess] = {}
+        self._log_starts: dict[str, int] = {}
+        self._last_poll = self._awake_since = time.monotonic()
+
+    def __enter__(self) -> Supervisor:
+        try:
+            self.start()
+        except BaseException:
+            self.stop(0.0, "failure")
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        reason = "finished" if kind is None else "interrupt" if issubclass(kind, KeyboardInterrupt) else "failure"
+        self.stop(self.grace_s, reason)
+
+    def start(self) -> None:
+        """Start every role."""
+        self.log_dir.mkdir(parents=True, exist_ok=True)
+        for name in self._roles:
+            self._start_role(name)
+
+    def poll(self) -> bool:
+        """True when all roles have ended with 0, False while some run; call it more often than the heartbeat timeout.
+
+        Raises ChildFailed when one ended otherwise or fell silent (that one is killed and joined first).
+        """
+        self._notice_own_sleep()
+        for name, child in self._children.items():
+            if child.exitcode is None:
+                self._check_heartbeat(name, child)
+            elif child.exitcode != 0:
+                raise self._failure(name, _cause(child.exitcode))
+        return all(child.exitcode == 0 for child in self._children.values())
+
+    def stop(self, grace_s: float, reason: str = "interrupt") -> None:
+        """Ask all roles to end, wait `grace_s`, terminate, kill; returns when every child is gone and joined.
+
+        A second Ctrl-C cuts the grace short but still leaves nobody behind.
+        """
+        self.control.request_stop(reason)
+        try:
+            if not self._wait_for_end(grace_s):
+                log.warning("still running after %g s, terminating: %s", grace_s, ", ".join(self._running()))
+                for name in self._running():
+                    self._children[name].terminate()
+                self._wait_for_end(TERMINATE_S)
+        finally:
+            with _interrupts_blocked():
+                for child in self._children.values():
+                    child.kill()
+                    child.join()
+
+    def log_path(self, name: str) -> Path:
+        """Where the output of role `name` goes."""
+        return self.log_dir / f"{name}.log"
+
+    def pid(self, name: str) -> int:
+        """Process id of role `name`."""
+        return int(self._children[name].pid or 0)
+
+    def _start_role(self, name: str) -> None:
+        role, log_path = self._roles[name], self.log_path(name)
+        self.control.beat(name, Stage.STARTING)
+        self._log_starts[name] = log_path.stat().st_size if log_path.exists() else 0
+        resource_tracker.ensure_running()  # Otherwise the first spawn starts it, which unblocks Ctrl-C again.
+        arguments = (name, role.entry, role.args, self.control.path, log_path, os.getpid())
+        child = multiprocessing.get_context("spawn").Process(target=run_child, args=arguments, name=name)
+        with _interrupts_blocked():
+            child.start()
+            self._children[name] = child
+
+    def _check_heartbeat(self, name: str, child: SpawnProcess) -> None:
+        stage = self.control.stage(name)
+        limit_s = self.start_timeout_s if stage == Stage.STARTING else self.heartbeat_timeout_s
+        silent_s = time.monotonic() - max(self.control.last_beat(name), self._awake_since)
+        if silent_s <= limit_s:
+            return
+        os.kill(self.pid(name), STACK_SIGNAL)
+        time.sleep(_STACK_DUMP_S)
+        child.kill()
+        child.join()
+        raise self._failure(name, f"was silent for {silent_s:.1f} s in stage {stage.name}")
+
+    def _failure(self, name: str, cause: str) -> ChildFailed:
+        return ChildFailed(name, cause, self.log_path(name), self._log_starts[name])
+
+    def _notice_own_sleep(self) -> None:
+        """After Ctrl-Z and fg the whole family was asleep: nobody is late before it has had time to speak again."""
+        now = time.monotonic()
+        if now - self._last_poll > self.heartbeat_timeout_s:
+            self._awake_since = now
+        self._last_poll = now
+
+    def _running(self) -> list[str]:
+        return [name for name, child in self._children.items() if child.exitcode is None]
+
+    def _wait_for_end(self, seconds: float) -> bool:
+        """True when all children ended within `seconds`."""
+        end = time.monotonic() + seconds
+        while self._running() and time.monotonic() < end:
+            time.sleep(_POLL_S)
+        return not self._running()
+
+
+def last_words(log_path: Path, start: int = 0, lines: int = 20) -> str:
+    """The last traceback in a log after byte `start`, or else its last lines; empty when there is no log."""
+    if not log_path.exists():
+        return ""
+    with log_path.open("rb") as file:
+        file.seek(max(start, log_path.stat().st_size - _LOG_TAIL_BYTES))
+        text = file.read().decode(errors="replace").rstrip()
+    found = text.rfind("Traceback (most recent call last)")
+    return text[found:] if found >= 0 else "\n".join(text.splitlines()[-lines:])
+
+
+def _cause(exitcode: int) -> str:
+    if exitcode > 0:
+        return f"exited with {exitcode}"
+    with contextlib.suppress(ValueError):
+        return f"was killed by {signal.Signals(-exitcode).name}"
+    return f"was killed by signal {-exitcode}"
+
+
+@contextlib.contextmanager
+def _interrupts_blocked() -> Iterator[None]:
+    """Hold Ctrl-C back, so that a child starts with it blocked and the launcher is not torn out of a join."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
