@@ -1,0 +1,226 @@
+"""The typed configuration tree: one frozen pydantic model a group, unknown keys refused, each key described once.
+
+A run is completely described by this tree: `train --dry-run` prints it, the run folder keeps it as `config.toml`, and
+`train --config runs/NAME/config.toml` repeats the run. The defaults are the embedded CPU job (README); the values of
+the paper, where they differ, stand in the descriptions. No torch is imported here.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from pathlib import Path
+from typing import Any, Literal
+
+import tomli_w
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from scalerl_mini.errors import UserError
+
+
+class Group(BaseModel):
+    """Base of every configuration group: immutable, strict about unknown keys."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+
+
+class ModelConfig(Group):
+    """Which policy is trained."""
+
+    name: str = Field("builtin:tiny-adder", description="Hugging Face folder or name, or builtin:NAME.")
+    dtype: Literal["float32", "bfloat16"] = Field(
+        "float32", description="Precision of the body in both processes; the optimiser always keeps fp32 masters."
+    )
+    fp32_head: bool = Field(True, description="Compute logits in fp32 in generator and trainer (paper section 3).")
+
+
+class TaskConfig(Group):
+    """What is asked and how it is graded."""
+
+    name: str = Field("arithmetic", description="Built-in task, or module:Class of your own.")
+    options: dict[str, Any] = Field(default_factory=dict, description="Keyword options of the task.")
+
+
+class InterruptionConfig(Group):
+    """Forced interruption: the phrase that ends the thinking part (paper section 2)."""
+
+    enabled: bool = Field(True, description="Force the phrase once the thinking budget is used up.")
+    phrase: str = Field("</think>", description="Text appended to the completion; it never enters the loss.")
+    think_end: str = Field("</think>", description="Text by which the policy itself ends its thinking.")
+    min_tokens: int = Field(40, ge=1, description="Smallest thinking budget; drawn uniformly (paper: 10000).")
+    max_tokens: int = Field(40, ge=1, description="Largest thinking budget, inclusive (paper: 12000).")
+
+    @model_validator(mode="after")
+    def _ordered(self) -> InterruptionConfig:
+        if self.min_tokens > self.max_tokens:
+            raise ValueError(f"min_tokens ({self.min_tokens}) must not be above max_tokens ({self.max_tokens})")
+        return self
+
+
+class RolloutConfig(Group):
+    """How completions are sampled."""
+
+    engine: Literal["torch"] = Field("torch", description="Generation engine.")
+    slots: int = Field(128, ge=1, description="Completions decoded side by side by one generator.")
+    group_size: int = Field(8, ge=2, description="Completions a prompt, G (paper: 16).")
+    max_new_tokens: int = Field(49, ge=1, description="Hard limit of a completion, thinking and answer together.")
+    temperature: float = Field(1.0, gt=0, description="Sampling temperature, applied in generator and trainer.")
+    interruption: InterruptionConfig = Field(default_factory=InterruptionConfig, description="Forced interruption.")
+
+
+class ObjectiveConfig(Group):
+    """From rewards to a loss (paper section 2)."""
+
+    loss: Literal["cispo", "reinforce"] = Field("cispo", description="Policy loss.")
+    eps_max: float = Field(5.0, gt=0, description="CISPO: cap of the importance ratio itself (paper: 4 to 8).")
+    aggregation: Literal["prompt", "sample", "token"] = Field("prompt", description="How token terms are averaged.")
+    advantage_norm: Literal["batch", "prompt", "none"] = Field("batch", description="What advantages are divided by.")
+    zero_variance_filter: bool = Field(True, description="Leave groups whose rewards are all equal out of the batch.")
+    no_positive_resampling: float | None = Field(
+        0.9,
+        gt=0,
+        le=1,
+        description="Drop a prompt for later epochs once its pass rate reaches this; unset to keep all.",
+    )
+
+
+class PipelineConfig(Group):
+    """The off-policy scheme: PipelineRL-k (paper section 3)."""
+
+    k: int = Field(
+        4, ge=0, description="Largest lag of a trained token in optimiser steps; 0 is synchronous (paper: 8)."
+    )
+    prompts_per_step: int = Field(16, ge=1, description="Groups taken by one optimiser step, P (paper: 48).")
+
+
+class TrainingConfig(Group):
+    """Optimiser and schedule (paper section 4)."""
+
+    steps: int = Field(300, ge=1, description="Optimiser steps of the run (paper: 7400).")
+    lr: float = Field(1e-4, gt=0, description="Learning rate after warm-up, constant (paper: 5e-7).")
+    warmup_steps: int = Field(10, ge=0, description="Linear warm-up (paper: 100).")
+    betas: tuple[float, float] = Field((0.9, 0.98), description="AdamW betas (the paper does not say).")
+    eps: float = Field(1e-10, gt=0, description="AdamW epsilon (paper: 1e-15).")
+    weight_decay: float = Field(0.01, ge=0, description="AdamW weight decay.")
+    grad_clip: float = Field(1.0, gt=0, description="Largest gradient norm (the paper does not say).")
+    micro_batch_tokens: int = Field(8192, ge=1, description="Tokens, prompts included, of one forward and backward.")
+
+
+class EvaluationConfig(Group):
+    """Held-out evaluation: at step 0, then on a schedule that is denser where the curve is steep."""
+
+    every: int = Field(20, ge=1, description="Steps between evaluations (paper: 100).")
+    early_every: int = Field(10, ge=1, description="Steps between evaluations up to early_until.")
+    early_until: int = Field(100, ge=0, description="Last step of the denser schedule.")
+    prompts: int = Field(1000, ge=1, description="Held-out prompts, the same ones every time (paper: 1000).")
+    samples: int = Field(2, ge=1, description="Completions a held-out prompt (paper: 16).")
+    trainer_helps: bool = Field(True, description="Let the trainer sample part of each evaluation; both are paused.")
+
+    def due(self, step: int, last_step: int) -> bool:
+        """Whether `step` is an evaluation step of a run of `last_step` steps; the first and last always are."""
+        every = self.early_every if step <= self.early_until else self.every
+        return step % every == 0 or step == last_step
+
+
+class RuntimeConfig(Group):
+    """Processes, devices, checkpoints and deadlines."""
+
+    generators: int = Field(1, ge=1, description="Generator processes.")
+    generator_device: str = Field("cpu", description="Torch device of the generators.")
+    trainer_device: str = Field("cpu", description="Torch device of the trainer.")
+    threads: int = Field(1, ge=1, description="Torch threads of each process.")
+    checkpoint_every: int = Field(100, ge=1, description="Steps between checkpoints; the last step always has one.")
+    keep_checkpoints: int = Field(2, ge=1, description="How many checkpoints are kept, newest first.")
+    wait_timeout_s: float = Field(600.0, gt=0, description="Longest wait of one process for another.")
+    heartbeat_timeout_s: float = Field(300.0, gt=0, description="Longest silence of a process before the run ends.")
+
+
+class Config(Group):
+    """The whole tree."""
+
+    seed: int = Field(0, ge=0, description="Seed of everything that is random in the run.")
+    model: ModelConfig = Field(default_factory=ModelConfig)
+    task: TaskConfig = Field(default_factory=TaskConfig)
+    rollout: RolloutConfig = Field(default_factory=RolloutConfig)
+    objective: ObjectiveConfig = Field(default_factory=ObjectiveConfig)
+    pipeline: PipelineConfig = Field(default_factory=PipelineConfig)
+    training: TrainingConfig = Field(default_factory=TrainingConfig)
+    evaluation: EvaluationConfig = Field(default_factory=EvaluationConfig)
+    runtime: RuntimeConfig = Field(default_factory=RuntimeConfig)
+
+
+def load_config(path: Path | None = None, settings: tuple[str, ...] = ()) -> Config:
+    """The configuration of a TOML file (or the defaults) with `key=value` settings laid over it.
+
+    Raises UserError with the path of the wrong key and how to mend it.
+    """
+    tree = _read_toml(path) if path else {}
+    for setting in settings:
+        _apply_setting(tree, setting)
+    try:
+        return Config.model_validate(tree)
+    except ValidationError as error:
+        raise UserError(_explain(error, path)) from None
+
+
+def dump_toml(config: Config) -> str:
+    """The configuration as TOML; keys that are unset (None) are left out, which reads back as unset or default."""
+    return tomli_w.dumps(_without_none(config.model_dump(mode="json")))
+
+
+def _without_none(tree: dict[str, Any]) -> dict[str, Any]:
+    return {
+        key: _without_none(value) if isinstance(value, dict) else value
+        for key, value in tree.items()
+        if value is not None
+    }
+
+
+def _read_toml(path: Path) -> dict[str, Any]:
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise UserError(f"cannot read configuration {path}: {error.strerror}") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise UserError(f"configuration {path} is not valid TOML: {error}") from None
+
+
+def _apply_setting(tree: dict[str, Any], setting: str) -> None:
+    key, separator, text = setting.partition("=")
+    keys = key.strip().split(".")
+    if not separator or not all(keys):
+        raise UserError(f"--set {setting!r}: write it as group.key=value, for example training.steps=20")
+    node = tree
+    for name in keys[:-1]:
+        node = node.setdefault(name, {})
+        if not isinstance(node, dict):
+            raise UserError(f"--set {setting!r}: {name} is a value, not a group")
+    node[keys[-1]] = _parse_value(text.strip())
+
+
+def _parse_value(text: str) -> Any:
+    """A TOML value, or the bare text itself; `none` unsets a key."""
+    if text.lower() == "none":
+        return None
+    try:
+        return tomllib.loads(f"value = {text}")["value"]
+    except tomllib.TOMLDecodeError:
+        return text
+
+
+def _explain(error: ValidationError, path: Path | None) -> str:
+    first = error.errors()[0]
+    location = [str(part) for part in first["loc"]]
+    where = f" in {path}" if path else ""
+    key = ".".join(location) or "configuration"
+    if first["type"] == "extra_forbidden":
+        return f"unknown configuration key {key}{where}; {_known_keys(location[:-1])}"
+    message = first["msg"].removeprefix("Value error, ")
+    more = f" (and {error.error_count() - 1} more)" if error.error_count() > 1 else ""
+    return f"configuration key {key}{where}: {message}, got {first['input']!r}{more}"
+
+
+def _known_keys(location: list[str]) -> str:
+    model: Any = Config
+    for name in location:
+        model = model.model_fields[name].annotation
+    return f"known keys here: {', '.join(model.model_fields)}"

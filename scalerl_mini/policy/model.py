@@ -1,0 +1,110 @@
+"""The policy: a Hugging Face causal language model, its tokenizer, its version, and the two ways we run it.
+
+The body runs unmodified on flat token rows; the head is computed by `policy.head` so that its precision is ours to
+choose and the same on both sides. A model whose logits are more than `hidden @ W.T + b` (soft caps, scales) or whose
+attention is not plain causal (sliding windows) is refused at load, because it would be scored wrongly, silently.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+from scalerl_mini.errors import UserError
+from scalerl_mini.policy.head import head_logits, token_logprobs
+from scalerl_mini.policy.ragged_attention import ATTENTION_NAME, DecodeStep, PackedSequences
+
+logger = logging.getLogger(__name__)
+
+
+class Policy:
+    """A causal language model with the number of optimiser steps applied to its weights (`version`)."""
+
+    def __init__(self, model: Any, tokenizer: Any, fp32_head: bool = True, version: int = 0) -> None:
+        self.model, self.tokenizer = model, tokenizer
+        self.fp32_head, self.version = fp32_head, version
+        head = model.get_output_embeddings()
+        self.head_weight, self.head_bias = head.weight, getattr(head, "bias", None)
+        self.body = model.base_model
+        self.config = model.config
+
+    @classmethod
+    def load(cls, folder: str | Path, dtype: str = "float32", device: str = "cpu", fp32_head: bool = True) -> Policy:
+        """Load model and tokenizer from a folder (or hub name). Raises UserError when it cannot be used."""
+        try:
+            model = AutoModelForCausalLM.from_pretrained(
+                folder, dtype=getattr(torch, dtype), attn_implementation=ATTENTION_NAME, use_safetensors=True
+            )
+            tokenizer = AutoTokenizer.from_pretrained(folder)
+        except (OSError, ValueError) as error:
+            raise UserError(f"cannot load model {folder}: {str(error).splitlines()[0]}") from error
+        _refuse_unsupported(model.config, str(folder))
+        return cls(model.to(device).eval(), tokenizer, fp32_head)
+
+    @property
+    def device(self) -> torch.device:
+        return self.head_weight.device
+
+    @property
+    def eos_ids(self) -> frozenset[int]:
+        """Every token id that ends a completion (generation config first, tokenizer as the fallback)."""
+        eos = self.model.generation_config.eos_token_id
+        eos = self.tokenizer.eos_token_id if eos is None else eos
+        return frozenset([eos] if isinstance(eos, int) else eos or [])
+
+    def encode(self, text: str) -> list[int]:
+        """Token ids of a text, with no special token added."""
+        return self.tokenizer.encode(text, add_special_tokens=False)
+
+    def decode(self, ids: Any) -> str:
+        """Text of token ids, special tokens kept (`</think>` and the end token are part of what is graded)."""
+        return self.tokenizer.decode(ids, skip_special_tokens=False, clean_up_tokenization_spaces=False)
+
+    def hidden_states(self, ids: Tensor, positions: Tensor, layout: PackedSequences | DecodeStep) -> Tensor:
+        """Last hidden state of each token of a flat row: ids [N], positions [N] -> [N, D]."""
+        output = self.body(input_ids=ids[None], position_ids=positions[None], use_cache=False, layout=layout)
+        return output.last_hidden_state[0]
+
+    def logits(self, hidden: Tensor, temperature: float) -> Tensor:
+        """fp32 logits at a temperature: [N, D] -> [N, V]."""
+        return head_logits(hidden, self.head_weight, self.head_bias, temperature, self.fp32_head)
+
+    def score(self, ids: Tensor, lengths: Tensor, targets: Tensor, temperature: float) -> tuple[Tensor, Tensor]:
+        """Log-probability and entropy of chosen tokens, given whole sequences.
+
+        ids: [N] tokens of all sequences one after another; lengths: [S]; targets: [M] indices into ids, none the first
+        token of its sequence. Returns logprobs [M] (differentiable) and entropy [M] (nats).
+        """
+        layout = PackedSequences(lengths)
+        hidden = self.hidden_states(ids, layout.positions, layout)
+        return token_logprobs(
+            hidden[targets - 1], self.head_weight, self.head_bias, ids[targets], temperature, self.fp32_head
+        )
+
+    def named_tensors(self) -> dict[str, Tensor]:
+        """Every parameter once, by name; tied weights appear under one name and stay tied."""
+        return dict(self.model.named_parameters())
+
+    def save(self, folder: Path) -> None:
+        """Write a plain Hugging Face folder (safetensors, config, tokenizer), loadable without this package."""
+        self.model.save_pretrained(folder)
+        self.tokenizer.save_pretrained(folder)
+        config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+        config.pop("_attn_implementation", None)
+        (folder / "config.json").write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
+
+
+def _refuse_unsupported(config: Any, name: str) -> None:
+    for key in ("final_logit_softcapping", "attn_logit_softcapping", "logit_scale", "logits_scaling"):
+        if getattr(config, key, None) not in (None, 1, 1.0):
+            raise UserError(
+                f"model {name}: {key} = {getattr(config, key)} is not supported; use a Llama- or Qwen-type model"
+            )
+    if "sliding_attention" in (getattr(config, "layer_types", None) or []):
+        raise UserError(f"model {name}: sliding-window attention is not supported; use a model with full attention")

@@ -1,0 +1,157 @@
+"""Held-out evaluation of exactly one policy version, shared by every process that holds it.
+
+    trainer: publish version v ─► request(v) ─► share() ─► wait until every prompt is done ─► summary
+    generator:     load v ─────► sees the request ─► share()
+
+Both pause their training work meanwhile, so nothing is published or loaded during an evaluation and its time is not
+training compute. Prompts are handed out in small chunks under the segment's lock: whoever is faster takes more. The same
+held-out prompts and the same seeds are used each time, so the between-prompt spread drops out of the curve.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from scalerl_mini.policy.model import Policy
+from scalerl_mini.rollout.engines import Engine, Finished
+from scalerl_mini.rollout.sampling import RequestFactory
+from scalerl_mini.runtime.segment import Segment
+from scalerl_mini.tasks import Task
+
+CHUNK = 16  # prompts taken at a time, at most
+_HEADER = np.dtype([("request", "i8"), ("version", "i8"), ("next_prompt", "i8")])
+
+
+def _result_dtype(samples: int) -> np.dtype:
+    fields = [("done", "?"), ("reward", "f4", samples), ("length", "i4", samples), ("logprob_sum", "f8", samples)]
+    flags = [("sampled", "i4", samples), ("truncated", "?", samples), ("interrupted", "?", samples)]
+    return np.dtype([*fields, *flags], align=True)
+
+
+class EvaluationBoard:
+    """Shared memory: one request at a time, and a row of results for each held-out prompt."""
+
+    def __init__(self, segment: Segment, prompts: int, samples: int) -> None:
+        self.segment, self.prompts, self.samples = segment, prompts, samples
+        dtype = _result_dtype(samples)
+        self.header = segment.array[: _HEADER.itemsize].view(_HEADER)[0]
+        self.results = segment.array[64 : 64 + prompts * dtype.itemsize].view(dtype)
+
+    @classmethod
+    def create(cls, name: str, prompts: int, samples: int, fallback_dir: Path | None = None) -> EvaluationBoard:
+        size = 64 + prompts * _result_dtype(samples).itemsize
+        return cls(Segment.create(name, size, fallback_dir), prompts, samples)
+
+    @classmethod
+    def attach(cls, name: str, prompts: int, samples: int) -> EvaluationBoard:
+        return cls(Segment.attach(name), prompts, samples)
+
+    @property
+    def request(self) -> int:
+        """Number of the newest evaluation; 0 before the first."""
+        return int(self.header["request"])
+
+    @property
+    def version(self) -> int:
+        """Policy version under evaluation."""
+        return int(self.header["version"])
+
+    def open(self, version: int) -> None:
+        """Trainer: ask for an evaluation of `version`, which must be the newest published one."""
+        self.results["done"] = False
+        self.header["next_prompt"] = 0
+        self.header["version"] = version
+        self.header["request"] += 1
+
+    def take(self, count: int) -> range:
+        """The next `count` prompts (or what is left) for the caller to sample; empty when all are handed out."""
+        with self.segment.lock():
+            start = int(self.header["next_prompt"])
+            stop = min(start + count, self.prompts)
+            self.header["next_prompt"] = stop
+        return range(start, stop)
+
+    @property
+    def done(self) -> int:
+        """Prompts whose samples are all graded."""
+        return int(self.results["done"].sum())
+
+
+@dataclass
+class EvaluationWorker:
+    """Samples and grades chunks of held-out prompts with its own engine; one in each process."""
+
+    board: EvaluationBoard
+    engine: Engine
+    policy: Policy
+    task: Task
+    prompts: list[tuple[int, ...]]
+    requests: RequestFactory
+    beat: Callable[[], None]
+
+    def share(self) -> None:
+        """Work on the open evaluation until no prompt is left to take. The policy must hold the board's version, and the
+        engine at least as many free slots as there are samples a prompt."""
+        if self.policy.version != self.board.version:
+            raise RuntimeError(f"evaluation of version {self.board.version} with weights of {self.policy.version}")
+        chunk = max(1, min(CHUNK, self.engine.free // self.board.samples))
+        left: dict[int, int] = {}
+        more = True
+        while more or left:
+            while more and self.engine.free >= chunk * self.board.samples:
+                taken = self.board.take(chunk)
+                more = len(taken) > 0
+                for prompt in taken:
+                    left[prompt] = self.board.samples
+                    self._submit(prompt)
+            for finished in self.engine.step():
+                self._grade(finished, left)
+            self.beat()
+
+    def _submit(self, prompt: int) -> None:
+        for sample in range(self.board.samples):
+            ids = self.prompts[prompt]
+            self.engine.submit(self.requests.make(ids, (prompt, sample), "held-out", prompt, 0, sample))
+
+    def _grade(self, finished: Finished, left: dict[int, int]) -> None:
+        prompt, sample = finished.key  # type: ignore[misc]
+        row = self.board.results[prompt]
+        row["reward"][sample] = self.task.grade(self.task.held_out[prompt], self.policy.decode(finished.tokens))
+        row["length"][sample] = len(finished.tokens)
+        row["logprob_sum"][sample] = finished.logprobs[finished.mask].sum(dtype=np.float64)
+        row["sampled"][sample] = finished.mask.sum()
+        row["truncated"][sample] = finished.finish == "length"
+        row["interrupted"][sample] = finished.interrupted
+        left[prompt] -= 1
+        if left[prompt] == 0:
+            del left[prompt]
+            row["done"] = True
+
+
+def summarise(results: np.ndarray, levels: list[str]) -> dict[str, object]:
+    """One evaluation as plain numbers, from the board's result rows.
+
+    pass_rate_stderr is for this fixed prompt set: sqrt(mean p(1-p) / samples in all), with p(1-p) of each prompt
+    estimated from its own samples (unbiased; with one sample a prompt, from the mean pass rate - an upper bound).
+    entropy is estimated by the mean of -log p over sampled tokens, in nats.
+    """
+    reward = results["reward"].astype(np.float64)
+    samples = reward.shape[1]
+    mean = float(reward.mean())
+    within = reward.var(axis=1, ddof=1).mean() if samples > 1 else mean * (1 - mean)
+    by_level = {level: float(reward[[name == level for name in levels]].mean()) for level in dict.fromkeys(levels)}
+    return {
+        "pass_rate": mean,
+        "pass_rate_stderr": float(np.sqrt(within / reward.size)),
+        "prompts": len(reward),
+        "samples_per_prompt": samples,
+        "truncation_rate": float(results["truncated"].mean()),
+        "interruption_rate": float(results["interrupted"].mean()),
+        "mean_length": float(results["length"].mean()),
+        "entropy": float(-results["logprob_sum"].sum() / max(int(results["sampled"].sum()), 1)),
+        "pass_rate_by_level": by_level,
+    }

@@ -1,0 +1,45 @@
+"""The trainer's side of an evaluation: ask, help, wait, log one row."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from scalerl_mini.rollout.evaluation import EvaluationBoard, EvaluationWorker, summarise
+from scalerl_mini.runtime.control import Control
+from scalerl_mini.runtime.waiting import wait_until
+from scalerl_mini.training.compute import ComputeMeter
+from scalerl_mini.training.run_folder import RunFolder, append_row
+
+
+@dataclass
+class Evaluator:
+    """Evaluates the newest published version; training stands still meanwhile. `worker` is None when the trainer does
+    not help."""
+
+    board: EvaluationBoard
+    worker: EvaluationWorker | None
+    control: Control
+    folder: RunFolder
+    levels: list[str]
+    deadline_s: float
+    generators: list[str]
+    count: int = 0
+
+    def run(self, version: int, meter: ComputeMeter) -> dict[str, Any]:
+        """Sample all held-out prompts under `version` and append a row to evals.jsonl; returns the row."""
+        self.board.open(version)
+        if self.worker:
+            self.worker.share()
+        wait_until(
+            lambda: self.board.done == self.board.prompts,
+            f"the evaluation of version {version}",
+            control=self.control,
+            role="trainer",
+            deadline_s=self.deadline_s,
+            who=self.generators,
+        )
+        row = {"step": version, "policy_version": version, **meter.row(), **summarise(self.board.results, self.levels)}
+        append_row(self.folder.evals, row)
+        self.count += 1
+        return row

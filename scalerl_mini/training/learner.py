@@ -1,0 +1,82 @@
+"""One optimiser step: the paper's objective over a batch, summed over micro-batches.
+
+    for each micro-batch:  logprobs of its trained tokens -> policy loss (capped ratio x advantage x log-probability)
+                           -> backward
+    clip the gradient, AdamW step
+
+A batch in which every group was flat has no loss: the step is counted, the weights stay as they are.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import torch
+
+from scalerl_mini.config import Config
+from scalerl_mini.objective import policy_loss
+from scalerl_mini.policy.model import Policy
+from scalerl_mini.training.batch import Batch, MicroBatch
+from scalerl_mini.training.optimizer import Optimizer
+
+CONSTANTS = {"cispo": ("eps_max",), "reinforce": ()}
+
+
+class Learner:
+    """Owns the gradient: `update` changes the policy's weights by one step."""
+
+    def __init__(self, policy: Policy, optimizer: Optimizer, config: Config) -> None:
+        self.policy, self.optimizer, self.config = policy, optimizer, config
+        objective = config.objective
+        self.constants = {name: getattr(objective, name) for name in CONSTANTS[objective.loss]}
+
+    def update(self, batch: Batch) -> tuple[dict[str, float | None], int]:
+        """Train on one batch; returns the step's metrics and the tokens run forward and backward.
+
+        Raises FloatingPointError on a non-finite loss or gradient, before the weights change.
+        """
+        sums: Counter[str] = Counter()
+        ratio_max, forward_tokens, loss = 0.0, 0, 0.0
+        for micro in batch.micro_batches(self.config.training.micro_batch_tokens, self.policy.device):
+            part, metrics, entropy = self._backward(micro)
+            loss += part
+            forward_tokens += len(micro.ids)
+            ratio_max = max(ratio_max, metrics.pop("ratio_max"))
+            sums.update(metrics)
+            sums["entropy_sum"] += entropy
+        if not forward_tokens:
+            return _EMPTY | {"loss": 0.0, "grad_norm": 0.0}, 0
+        if not torch.isfinite(torch.tensor(loss)):
+            raise FloatingPointError(f"loss is {loss} at version {self.policy.version}")
+        grad_norm = self.optimizer.step()
+        means = {name.removesuffix("_sum"): total / sums["tokens"] for name, total in sums.items() if name != "tokens"}
+        return {
+            "loss": loss,
+            "ratio_mean": means["ratio"],
+            "ratio_max": ratio_max,
+            "clamped_fraction": means["capped"],
+            "mismatch_kl": means["mismatch_kl"],
+            "entropy": means["entropy"],
+            "grad_norm": grad_norm,
+        }, forward_tokens
+
+    def _backward(self, micro: MicroBatch) -> tuple[float, dict[str, float], float]:
+        """Add one micro-batch to the gradient; returns its loss, metric sums and entropy sum."""
+        temperature = self.config.rollout.temperature
+        chosen, entropy = self.policy.score(micro.ids, micro.lengths, micro.targets, temperature)
+        logprobs = chosen.new_zeros(micro.mask.shape).index_put((micro.row, micro.column), chosen)
+        result = policy_loss(
+            logprobs,
+            micro.behavior_logprobs,
+            micro.advantages,
+            micro.weights,
+            micro.mask,
+            kind=self.config.objective.loss,
+            **self.constants,
+        )
+        result.loss.backward()
+        return float(result.loss), result.metrics, float(entropy.sum())
+
+
+_EMPTY: dict[str, Any] = dict.fromkeys(("ratio_mean", "ratio_max", "clamped_fraction", "mismatch_kl", "entropy"))

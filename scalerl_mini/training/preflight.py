@@ -1,0 +1,146 @@
+"""Everything that can be refused before a run starts, in one clear line each, without importing torch.
+
+A mistake found here costs a second and leaves nothing behind; found by the trainer it would cost a minute and a traceback.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from scalerl_mini.config import Config
+from scalerl_mini.errors import UserError
+from scalerl_mini.tasks import load_task
+
+MODELS = Path(__file__).parents[1] / "models"
+DOWNLOAD = ("*.safetensors", "*.json", "*.txt", "*.model", "*.jinja")
+
+
+def preflight(config: Config) -> Path:
+    """Check a configuration against its model and task; returns the model's folder. Raises UserError."""
+    folder = resolve_model(config.model.name)
+    _check_slots(config)
+    task = load_task(config.task.name, **config.task.options)
+    needed, found = config.pipeline.prompts_per_step, len(task.train)
+    if needed > found:
+        raise UserError(
+            f"pipeline.prompts_per_step = {needed} is larger than the training set of task {config.task.name} "
+            f"({found} prompts); lower it or give the task more prompts"
+        )
+    if config.evaluation.prompts > len(task.held_out):
+        raise UserError(
+            f"evaluation.prompts = {config.evaluation.prompts} but task {config.task.name} holds out "
+            f"{len(task.held_out)} prompts; lower it or let the task hold out more"
+        )
+    tokenizer = _Tokenizer(folder)
+    _check_interruption(config, tokenizer)
+    _check_context(config, folder, max(tokenizer.count(prompt.text) for prompt in (*task.train, *task.held_out)))
+    _check_devices(config)
+    return folder
+
+
+def resolve_model(name: str) -> Path:
+    """The local folder of a model: builtin:NAME, a folder, or a hub name (taken from the local cache or downloaded)."""
+    if name.startswith("builtin:"):
+        folder = MODELS / name.removeprefix("builtin:")
+        if not folder.is_dir():
+            known = ", ".join(f"builtin:{path.name}" for path in sorted(MODELS.iterdir()) if path.is_dir())
+            raise UserError(f"model.name = {name!r} is unknown; built in: {known}")
+        return folder
+    folder = Path(name)
+    if not folder.is_dir() and name.count("/") == 1 and not name.startswith((".", "/", "~")):
+        folder = _from_hub(name)
+    if not folder.is_dir():
+        raise UserError(
+            f"model folder {name} does not exist; set model.name to a Hugging Face folder or builtin:tiny-adder"
+        )
+    if not (folder / "config.json").exists():
+        raise UserError(f"model folder {name} has no config.json; it must be a Hugging Face model folder")
+    if not any(folder.glob("*.safetensors")):
+        raise UserError(f"model folder {name} has no *.safetensors weights; convert it (pickle weights are not loaded)")
+    return folder
+
+
+def _from_hub(name: str) -> Path:
+    from huggingface_hub import snapshot_download
+
+    try:
+        return Path(snapshot_download(name, allow_patterns=list(DOWNLOAD)))
+    except Exception as error:
+        reason = str(error).splitlines()[0]
+        raise UserError(f"model {name} is neither a folder here nor to be had from the hub ({reason})") from error
+
+
+class _Tokenizer:
+    """Counts tokens; uses the small `tokenizers` library where it can, `transformers` only where it must."""
+
+    def __init__(self, folder: Path) -> None:
+        self.encode: Any
+        if (folder / "tokenizer.json").exists():
+            from tokenizers import Tokenizer
+
+            self.encode = Tokenizer.from_file(str(folder / "tokenizer.json")).encode
+        else:
+            from transformers import AutoTokenizer
+
+            self.encode = AutoTokenizer.from_pretrained(folder).encode
+
+    def count(self, text: str) -> int:
+        ids = self.encode(text, add_special_tokens=False)
+        return len(getattr(ids, "ids", ids))
+
+
+def _check_slots(config: Config) -> None:
+    for key, count in (
+        ("rollout.group_size", config.rollout.group_size),
+        ("evaluation.samples", config.evaluation.samples),
+    ):
+        if count > config.rollout.slots:
+            raise UserError(f"{key} = {count} does not fit rollout.slots = {config.rollout.slots}; raise the slots")
+
+
+def _check_interruption(config: Config, tokenizer: _Tokenizer) -> None:
+    options = config.rollout.interruption
+    if not options.enabled:
+        return
+    for key, text in (("phrase", options.phrase), ("think_end", options.think_end)):
+        if tokenizer.count(text) == 0:
+            raise UserError(f"rollout.interruption.{key} = {text!r} has no tokens; set it, or set enabled to false")
+    needed = options.max_tokens + tokenizer.count(options.phrase) + 1
+    if needed > config.rollout.max_new_tokens:
+        raise UserError(
+            f"rollout.max_new_tokens = {config.rollout.max_new_tokens} leaves no room for an answer after "
+            f"interruption.max_tokens = {options.max_tokens} and the phrase; raise it to more than {needed - 1}"
+        )
+
+
+def _check_context(config: Config, folder: Path, prompt_tokens: int) -> None:
+    limit = json.loads((folder / "config.json").read_text(encoding="utf-8")).get("max_position_embeddings")
+    needed = prompt_tokens + config.rollout.max_new_tokens
+    if limit is not None and needed > limit:
+        raise UserError(
+            f"rollout.max_new_tokens = {config.rollout.max_new_tokens} and prompts of {prompt_tokens} tokens need a context "
+            f"of {needed}, the model has {limit}; lower rollout.max_new_tokens to {limit - prompt_tokens} or less"
+        )
+
+
+def _check_devices(config: Config) -> None:
+    devices = {
+        "runtime.generator_device": config.runtime.generator_device,
+        "runtime.trainer_device": config.runtime.trainer_device,
+    }
+    for key, device in devices.items():
+        if device != "cpu":
+            _check_device(key, device)
+
+
+def _check_device(key: str, device: str) -> None:
+    import torch
+
+    try:
+        kind, index = torch.device(device).type, torch.device(device).index or 0
+    except RuntimeError:
+        raise UserError(f"{key} = {device!r} is not a device; write cpu, cuda:0, cuda:1, ...") from None
+    if kind != "cuda" or index >= torch.cuda.device_count():
+        raise UserError(f"{key} = {device!r} is not on this machine; it has cpu and {torch.cuda.device_count()} GPUs")

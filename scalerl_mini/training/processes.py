@@ -1,0 +1,189 @@
+"""Entry points of the spawned processes: each builds its side of the run from the configuration and shared memory.
+
+    trainer     loads the policy, creates the rollout buffer, the weight channel and the evaluation board, then trains
+    generator   loads the same model, waits for those segments, then samples
+
+Both build the task and its token ids for themselves; only ids, numbers and weights cross between them.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+
+import torch
+
+from scalerl_mini.config import Config
+from scalerl_mini.policy.model import Policy
+from scalerl_mini.policy.weight_bytes import WeightBytes
+from scalerl_mini.rollout.curriculum import Curriculum
+from scalerl_mini.rollout.evaluation import EvaluationBoard, EvaluationWorker
+from scalerl_mini.rollout.generator import Generator
+from scalerl_mini.rollout.sampling import RequestFactory, build_engine, build_interruption
+from scalerl_mini.runtime.control import Control, Stage
+from scalerl_mini.runtime.gate import StalenessGate
+from scalerl_mini.runtime.rollout_buffer import BufferShape, RolloutBuffer
+from scalerl_mini.runtime.waiting import Stopped, wait_until
+from scalerl_mini.runtime.weight_channel import TensorSpec, WeightChannel
+from scalerl_mini.tasks import Task, load_task
+from scalerl_mini.training.checkpoint import read_state, restore_optimizer
+from scalerl_mini.training.compute import ComputeMeter, multiplied_parameters
+from scalerl_mini.training.evaluator import Evaluator
+from scalerl_mini.training.learner import Learner
+from scalerl_mini.training.memory import estimate
+from scalerl_mini.training.optimizer import Optimizer
+from scalerl_mini.training.run_folder import RunFolder
+from scalerl_mini.training.run_spec import RunSpec, generator_roles
+from scalerl_mini.training.trainer import ROLE, Trainer
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass
+class Side:
+    """What both sides build alike."""
+
+    config: Config
+    policy: Policy
+    task: Task
+    train_prompts: list[tuple[int, ...]]
+    held_out_prompts: list[tuple[int, ...]]
+    requests: RequestFactory
+
+    @classmethod
+    def build(cls, spec: RunSpec, device: str) -> Side:
+        config = spec.config
+        _prepare_torch(config)
+        policy = Policy.load(spec.model, config.model.dtype, device, config.model.fp32_head)
+        task = load_task(config.task.name, **config.task.options)
+        interruption = build_interruption(config.rollout, policy)
+        held_out = task.held_out[: config.evaluation.prompts]
+        return cls(
+            config,
+            policy,
+            task,
+            [tuple(policy.encode(prompt.text)) for prompt in task.train],
+            [tuple(policy.encode(prompt.text)) for prompt in held_out],
+            RequestFactory(config.seed, config.rollout.max_new_tokens, interruption),
+        )
+
+    @property
+    def prompt_tokens(self) -> int:
+        """Length of the longest prompt."""
+        return max(len(prompt) for prompt in (*self.train_prompts, *self.held_out_prompts))
+
+    def evaluation_worker(self, board: EvaluationBoard, control: Control, role: str) -> EvaluationWorker:
+        engine = build_engine(self.config.rollout, self.policy, self.prompt_tokens)
+        return EvaluationWorker(
+            board,
+            engine,
+            self.policy,
+            self.task,
+            self.held_out_prompts,
+            self.requests,
+            lambda: control.beat(role, Stage.EVALUATING),
+        )
+
+
+def run_trainer(spec: RunSpec) -> None:
+    """Main function of the trainer process."""
+    control = Control.attach(spec.control)
+    side = Side.build(spec, spec.config.runtime.trainer_device)
+    trainer = build_trainer(spec, side, control)
+    logger.info("%s", estimate(side.policy, spec.config, side.prompt_tokens))
+    control.beat(ROLE, Stage.WAITING)  # tells the generators that the segments are there
+    reason = trainer.run()
+    if reason:
+        trainer.folder.update_record(reason=reason)
+    control.request_stop("finished")
+    control.beat(ROLE, Stage.DONE)
+
+
+def build_trainer(spec: RunSpec, side: Side, control: Control) -> Trainer:
+    """A trainer with its segments created; continues `spec.resume` when there is one."""
+    config, policy = spec.config, side.policy
+    folder = RunFolder(spec.folder)
+    optimizer = Optimizer(policy.named_tensors(), config.training)
+    curriculum = Curriculum(len(side.train_prompts), config.seed, config.objective.no_positive_resampling)
+    meter = ComputeMeter(config.runtime.generators + 1, multiplied_parameters(policy))
+    outstanding: dict[int, tuple[int, int]] = {}
+    if spec.resume:
+        state = read_state(spec.resume)
+        policy.version = state["version"]
+        restore_optimizer(spec.resume, optimizer, state["updates"])
+        curriculum.restore(state["curriculum"])
+        meter.restore(state["compute"])
+        outstanding = {sequence: (prompt, epoch) for sequence, prompt, epoch in state["outstanding"]}
+    gate = StalenessGate(config.pipeline.prompts_per_step, config.pipeline.k, policy.version)
+    shape = BufferShape(gate.capacity, config.rollout.group_size, side.prompt_tokens, config.rollout.max_new_tokens)
+    manifest = [
+        TensorSpec(name, str(tensor.dtype).removeprefix("torch."), tuple(tensor.shape), tensor.nbytes)
+        for name, tensor in policy.named_tensors().items()
+    ]
+    evaluation = config.evaluation
+    board = EvaluationBoard.create(
+        f"{spec.prefix}.evaluation", len(side.held_out_prompts), evaluation.samples, spec.folder
+    )
+    worker = side.evaluation_worker(board, control, ROLE) if evaluation.trainer_helps else None
+    levels = [prompt.level for prompt in side.task.held_out[: evaluation.prompts]]
+    generators = generator_roles(config)
+    return Trainer(
+        config=config,
+        folder=folder,
+        policy=policy,
+        learner=Learner(policy, optimizer, config),
+        curriculum=curriculum,
+        gate=gate,
+        buffer=RolloutBuffer.create(f"{spec.prefix}.rollouts", shape, spec.folder),
+        channel=WeightChannel.create(f"{spec.prefix}.weights", manifest, spec.folder),
+        control=control,
+        evaluator=Evaluator(board, worker, control, folder, levels, config.runtime.wait_timeout_s, generators),
+        meter=meter,
+        generators=generators,
+        outstanding=outstanding,
+    )
+
+
+def run_generator(spec: RunSpec, number: int) -> None:
+    """Main function of generator process `number`."""
+    role = f"generator-{number}"
+    control = Control.attach(spec.control)
+    side = Side.build(spec, spec.config.runtime.generator_device)
+    try:
+        wait_until(
+            lambda: control.stage(ROLE) != Stage.STARTING,
+            "the trainer's shared memory",
+            control=control,
+            role=role,
+            deadline_s=spec.config.runtime.wait_timeout_s,
+            who=[ROLE],
+        )
+    except Stopped:
+        return
+    side.policy.version = -1  # nothing is sampled before the first published version is loaded
+    board = EvaluationBoard.attach(
+        spec.segment_path("evaluation"), len(side.held_out_prompts), spec.config.evaluation.samples
+    )
+    generator = Generator(
+        owner=number,
+        role=role,
+        policy=side.policy,
+        weights=WeightBytes(side.policy),
+        engine=build_engine(spec.config.rollout, side.policy, side.prompt_tokens),
+        task=side.task,
+        prompts=side.train_prompts,
+        requests=side.requests,
+        evaluation=side.evaluation_worker(board, control, role),
+        buffer=RolloutBuffer.attach(spec.segment_path("rollouts")),
+        channel=WeightChannel.attach(spec.segment_path("weights")),
+        control=control,
+        group_size=spec.config.rollout.group_size,
+    )
+    generator.run()
+    control.beat(role, Stage.DONE)
+
+
+def _prepare_torch(config: Config) -> None:
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s")
+    torch.set_num_threads(config.runtime.threads)
+    torch.manual_seed(config.seed)

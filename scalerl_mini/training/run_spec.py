@@ -1,0 +1,34 @@
+"""What every process of a run is told at its start. No torch here: the launcher builds it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from scalerl_mini.config import Config
+from scalerl_mini.runtime import segment
+
+
+@dataclass(frozen=True)
+class RunSpec:
+    """The configuration, where the run lives, and the prefix of its shared memory.
+
+    control: path of the control block. model: folder of the weights to start from. resume: checkpoint to continue.
+    """
+
+    config: Config
+    folder: Path
+    control: Path
+    prefix: str
+    model: Path
+    resume: Path | None
+
+    def segment_path(self, name: str) -> Path:
+        """Where a segment of this run lies: in shared memory, or in the run folder where that was too small."""
+        path = segment.SHM_DIR / f"{self.prefix}.{name}"
+        return path if path.exists() else self.folder / path.name
+
+
+def generator_roles(config: Config) -> list[str]:
+    """Names of the generator processes."""
+    return [f"generator-{number}" for number in range(config.runtime.generators)]

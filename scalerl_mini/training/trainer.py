@@ -1,0 +1,182 @@
+"""The trainer process: takes batches strictly in order, trains, publishes - and decides everything.
+
+    issue tickets ─► wait for batch v ─► train ─► publish version v + 1 ─► free its slots, issue new tickets ─► ...
+                                                        │
+                                       evaluation, log row, checkpoint when due
+
+It alone knows the curriculum and the staleness gate; generators only fill tickets. `run` is the whole algorithm.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from dataclasses import dataclass, field
+from typing import Any
+
+from scalerl_mini.config import Config
+from scalerl_mini.policy.model import Policy
+from scalerl_mini.policy.weight_bytes import WeightBytes
+from scalerl_mini.rollout.curriculum import Curriculum, CurriculumExhausted
+from scalerl_mini.runtime.control import Control, Stage
+from scalerl_mini.runtime.gate import StalenessGate
+from scalerl_mini.runtime.rollout_buffer import RolloutBuffer
+from scalerl_mini.runtime.waiting import Stopped, wait_until
+from scalerl_mini.runtime.weight_channel import WeightChannel
+from scalerl_mini.training.batch import Batch, assemble
+from scalerl_mini.training.checkpoint import save_checkpoint
+from scalerl_mini.training.compute import ComputeMeter
+from scalerl_mini.training.evaluator import Evaluator
+from scalerl_mini.training.learner import Learner
+from scalerl_mini.training.run_folder import RunFolder, append_row
+from scalerl_mini.training.step_row import rollout_rows, step_row
+
+logger = logging.getLogger(__name__)
+ROLE = "trainer"
+SELF_CHECK_GAP = 1e-3  # largest |log-probability gap| of the first fp32 batch; measured gaps are about 1e-5
+
+
+@dataclass
+class Trainer:
+    """Everything a training run needs, already built; see `training.processes` for how."""
+
+    config: Config
+    folder: RunFolder
+    policy: Policy
+    learner: Learner
+    curriculum: Curriculum
+    gate: StalenessGate
+    buffer: RolloutBuffer
+    channel: WeightChannel
+    control: Control
+    evaluator: Evaluator
+    meter: ComputeMeter
+    generators: list[str]
+    outstanding: dict[int, tuple[int, int]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.weights = WeightBytes(self.policy)
+        self.generator_wait = 0.0
+
+    def run(self) -> str | None:
+        """Train to the last step; returns why the run ended early, or None. The newest state is always saved."""
+        reason = None
+        try:
+            self.channel.publish(self.policy.version, self.weights.pull())
+            self._evaluate_if_due()
+            self.meter.start()
+            self._issue()
+            while self.policy.version < self.config.training.steps:
+                self._step()
+        except (Stopped, CurriculumExhausted) as ending:
+            reason = str(ending)
+        self.meter.pause()
+        self._checkpoint()
+        return reason
+
+    def _step(self) -> None:
+        version = self.policy.version
+        sequences = self.gate.batch(version)
+        waited = self._wait_for(sequences)
+        self.control.beat(ROLE, Stage.TRAINING)
+        start = time.monotonic()
+        batch = assemble([self.buffer.view(sequence) for sequence in sequences], self.config.objective)
+        metrics, forward_tokens = self.learner.update(batch)
+        self._self_check(version, metrics)
+        self._publish(version + 1)
+        self.meter.add(batch, forward_tokens)
+        self._remember(batch)
+        self.buffer.free(sequences)
+        for sequence in sequences:
+            del self.outstanding[sequence]
+        self._issue()
+        timing = {
+            "trainer_wait_s": waited,
+            "generator_wait_s": self._generator_wait(),
+            "train_s": time.monotonic() - start,
+        }
+        buffered = self.buffer.counts()["ready"]
+        append_row(self.folder.steps, step_row(batch, version, metrics, timing, self.meter, buffered))
+        self.folder.write_rollouts(version + 1, rollout_rows(batch, self.policy))
+        self._evaluate_if_due()
+        if self.policy.version % self.config.runtime.checkpoint_every == 0:
+            self._checkpoint()
+
+    def _wait_for(self, sequences: range) -> float:
+        """Seconds until the whole batch is READY, oldest first and nothing skipped: no bias towards short completions."""
+        return wait_until(
+            lambda: self.buffer.ready(sequences) == len(sequences),
+            f"batch {self.policy.version} (groups {sequences.start} to {sequences.stop - 1})",
+            control=self.control,
+            role=ROLE,
+            deadline_s=self.config.runtime.wait_timeout_s,
+            who=self.generators,
+        )
+
+    def _publish(self, version: int) -> None:
+        """The order matters: the new version is out before the gate hears of it, and slots are freed only after."""
+        self.policy.version = version
+        self.channel.publish(version, self.weights.pull())
+        self.gate.publish(version)
+
+    def _issue(self) -> None:
+        """Hand out every ticket the gate allows, but none beyond the last step."""
+        last = self.config.training.steps * self.config.pipeline.prompts_per_step
+        for sequence, (prompt, epoch) in self.outstanding.items():
+            if sequence >= self.gate.issued:
+                self.buffer.issue(self.gate.issue(), prompt, epoch)
+        while self.gate.may_issue() and self.gate.issued < last:
+            prompt, epoch = self.curriculum.draw()
+            ticket = self.gate.issue()
+            self.outstanding[ticket.sequence] = prompt, epoch
+            self.buffer.issue(ticket, prompt, epoch)
+
+    def _remember(self, batch: Batch) -> None:
+        for prompt, rewards in zip(batch.prompt_index, batch.rewards, strict=True):
+            self.curriculum.record(prompt, float(rewards.mean()))
+
+    def _self_check(self, version: int, metrics: dict[str, float | None]) -> None:
+        """Before any update sampled and rescored log-probabilities must agree: same weights, same temperature, same head."""
+        if version != 0 or metrics["ratio_max"] is None:
+            return
+        logger.info("self-check: largest sampled/rescored ratio at version 0 is %.7f", metrics["ratio_max"])
+        if self.config.model.dtype == "float32" and metrics["ratio_max"] > 1 + SELF_CHECK_GAP:
+            raise RuntimeError(
+                f"generator and trainer disagree at version 0: ratio {metrics['ratio_max']:.4f} where 1 is expected"
+            )
+
+    def _generator_wait(self) -> float:
+        """Seconds all generators together were idle since the last call."""
+        total = sum(self.control.get(role, "wait_s") for role in self.generators)
+        waited, self.generator_wait = total - self.generator_wait, total
+        return waited
+
+    def _evaluate_if_due(self) -> None:
+        if self.config.evaluation.due(self.policy.version, self.config.training.steps):
+            self.meter.pause()
+            self.evaluator.run(self.policy.version, self.meter)
+            self._generator_wait()  # idle time during an evaluation is not waiting for work
+            self.meter.start()
+
+    def _checkpoint(self) -> None:
+        self.control.beat(ROLE, Stage.CHECKPOINTING)
+        save_checkpoint(
+            self.folder.checkpoints,
+            self.policy,
+            self.learner.optimizer,
+            self.state(),
+            self.config.runtime.keep_checkpoints,
+        )
+
+    def state(self) -> dict[str, Any]:
+        """What a resumed run needs beside the weights, as plain JSON. All randomness is derived from the run's seed and
+        these counters, so there is no generator state to save."""
+        return {
+            "version": self.policy.version,
+            "updates": self.learner.optimizer.updates,
+            "curriculum": self.curriculum.state(),
+            "outstanding": [[sequence, *ticket] for sequence, ticket in sorted(self.outstanding.items())],
+            "compute": self.meter.state(),
+            "step_rows": self.policy.version,
+            "evaluations": self.evaluator.count,
+        }

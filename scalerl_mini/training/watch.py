@@ -1,0 +1,121 @@
+"""What a person sees while a run goes on: its JSON Lines, followed by the launcher and told in a line or a live panel.
+
+After each evaluation from the fourth on the sigmoid law is fitted to the run so far, and curve.png and fit.json are
+written. All of it happens in the launcher, so neither generator nor trainer waits for a picture.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+
+from scalerl_mini.config import Config
+from scalerl_mini.runtime.control import Control
+
+FIRST_FIT = 4  # evaluations
+
+
+class RowFollower:
+    """Rows appended to a JSON Lines file since the last look; a line without its end is left for the next look."""
+
+    def __init__(self, path: Path, *, from_end: bool = False) -> None:
+        self.path = path
+        self.offset = path.stat().st_size if from_end and path.exists() else 0
+
+    def new_rows(self) -> list[dict[str, Any]]:
+        if not self.path.exists():
+            return []
+        with self.path.open("rb") as file:
+            file.seek(self.offset)
+            whole = file.read().rpartition(b"\n")[0]
+        self.offset += len(whole) + 1 if whole else 0
+        return [json.loads(line) for line in whole.splitlines()]
+
+
+class RunWatcher:
+    """Follows steps.jsonl and evals.jsonl of one run. On a terminal a live line, elsewhere one plain line a step."""
+
+    def __init__(self, folder: Path, config: Config, console: Console, *, resumed: bool = False) -> None:
+        self.folder, self.config, self.console = folder, config, console
+        self.steps = RowFollower(folder / "steps.jsonl", from_end=resumed)
+        self.evals = RowFollower(folder / "evals.jsonl", from_end=resumed)
+        self.evaluations: list[dict[str, Any]] = []
+        self.live = Live(config.training.steps, console) if console.is_terminal else None
+        self.started = time.monotonic()
+
+    def update(self, control: Control) -> None:
+        """Tell what is new. Nothing here may end a run: what cannot be fitted or drawn yet is said and passed over."""
+        for row in self.steps.new_rows():
+            if self.live:
+                self.live.step(row, control)
+            else:
+                self.console.print(step_line(row), highlight=False, soft_wrap=True)
+        rows = self.evals.new_rows()
+        for row in rows:
+            self.evaluations.append(row)
+            self.console.print(evaluation_line(row), highlight=False, soft_wrap=True)
+        if rows and len(self.evaluations) >= FIRST_FIT:
+            self._fit()
+
+    def close(self) -> None:
+        """End the live display."""
+        if self.live:
+            self.live.progress.stop()
+
+    def _fit(self) -> None:
+        from scalerl_mini.scaling import fit, one_line, read_curve  # slow to import, and not needed before
+
+        fitted = fit(read_curve(self.folder))
+        (self.folder / "fit.json").write_text(json.dumps(fitted.to_json(), indent=2) + "\n", encoding="utf-8")
+        fitted.plot(self.folder / "curve.png")
+        self.console.print(f"  fit: {one_line(fitted)}", highlight=False, soft_wrap=True)
+
+
+class Live:
+    """A progress bar with the pass rate, lag, speeds of both sides and the time left."""
+
+    def __init__(self, steps: int, console: Console) -> None:
+        columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.completed}/{task.total}"))
+        self.progress = Progress(*columns, TimeRemainingColumn(), TextColumn("{task.fields[text]}"), console=console)
+        self.task = self.progress.add_task("training", total=steps, text="starting")
+        self.progress.start()
+        self.before = (time.monotonic(), 0, 0)
+
+    def step(self, row: dict[str, Any], control: Control) -> None:
+        now, generated, trained = time.monotonic(), row["generated_tokens"], row["trained_tokens"]
+        seconds = max(now - self.before[0], 1e-3)
+        speeds = (generated - self.before[1]) / seconds, (trained - self.before[2]) / seconds
+        self.before = (now, generated, trained)
+        text = (
+            f"reward {row['reward_mean']:.2f}  lag {row['lag_mean']:.1f} (max {row['lag_max']})  "
+            f"generated {speeds[0]:.0f} tok/s  trained {speeds[1]:.0f} tok/s"
+        )
+        self.progress.update(self.task, completed=row["step"], text=text)
+
+
+def step_line(row: dict[str, Any]) -> str:
+    """One optimiser step in one line."""
+    return (
+        f"step {row['step']:4d}  reward {row['reward_mean']:.3f}  groups {row['effective_groups']:3d}/{row['groups']}  "
+        f"lag {row['lag_min']}/{row['lag_mean']:.1f}/{row['lag_max']}  ratio max {_number(row['ratio_max'])}  "
+        f"entropy {_number(row['entropy'])}  grad {_number(row['grad_norm'])}  "
+        f"wait {row['generator_wait_s']:.2f}/{row['trainer_wait_s']:.2f} s  {row['generated_tokens']} tokens"
+    )
+
+
+def evaluation_line(row: dict[str, Any]) -> str:
+    """One evaluation in one line."""
+    return (
+        f"evaluation of version {row['policy_version']}: pass rate {row['pass_rate']:.3f} +- {row['pass_rate_stderr']:.3f} "
+        f"after {row['generated_tokens']} tokens, {row['wall_seconds']:.0f} s  "
+        f"(interrupted {row['interruption_rate']:.0%}, length {row['mean_length']:.1f})"
+    )
+
+
+def _number(value: float | None) -> str:
+    return "-" if value is None else f"{value:.3f}"
