@@ -8,7 +8,8 @@ One slot is one group. A slot goes round in four states; each move belongs to on
 
 The slot of a sequence is sequence % capacity, so consumption in order needs no search and nothing is ever moved.
 Every move happens under the segment's lock and writes the state last: a process killed in the middle of a move leaves
-the slot in the old state, whole. A claim is numbered; a generator whose claim was given to another cannot commit it.
+the slot in the old state, whole. Every claim of a slot has a number of its own; a generator whose group was issued
+again cannot commit it any more.
 """
 
 from __future__ import annotations
@@ -24,7 +25,8 @@ from scalerl_mini.runtime.gate import Ticket
 from scalerl_mini.runtime.header import attach_with_header, create_with_header
 from scalerl_mini.runtime.segment import Segment
 
-NO_OWNER = -1
+_PAYLOAD = ("prompt_length", "prompt", "tokens", "lengths", "logprobs", "versions", "mask", "rewards", "finish",
+            "interrupted")  # fmt: skip
 
 
 class SlotState(IntEnum):
@@ -110,9 +112,7 @@ class RolloutBuffer:
     def create(cls, name: str, shape: BufferShape, fallback_dir: Path | None = None) -> RolloutBuffer:
         """New buffer, all slots FREE; UserError when there is no room for it."""
         segment, data = create_with_header(name, "rollout-buffer", asdict(shape), shape.nbytes, fallback_dir)
-        buffer = cls(segment, data, shape)
-        buffer._slots["owner"] = NO_OWNER
-        return buffer
+        return cls(segment, data, shape)
 
     @classmethod
     def attach(cls, path_or_name: Path | str) -> RolloutBuffer:
@@ -127,10 +127,8 @@ class RolloutBuffer:
         with self._segment.lock():
             slot = self._slots[ticket.sequence % self.shape.capacity]
             self._expect(slot["state"] == SlotState.FREE, slot, f"issue sequence {ticket.sequence}")
-            claim = slot["claim"]
-            self._slots[ticket.sequence % self.shape.capacity] = np.zeros((), self.shape.record)
-            slot["claim"] = claim
-            slot["owner"] = NO_OWNER
+            for name in _PAYLOAD:
+                self._slots[name][ticket.sequence % self.shape.capacity] = 0
             slot["sequence"] = ticket.sequence
             slot["needs_version"] = ticket.needs_version
             slot["prompt_index"] = prompt_index
@@ -164,10 +162,7 @@ class RolloutBuffer:
         """
         with self._segment.lock():
             held = (self._slots["state"] == SlotState.CLAIMED) & (self._slots["owner"] == owner)
-            for slot in (self._slots[index] for index in np.flatnonzero(held)):
-                slot["claim"] += 1
-                slot["owner"] = NO_OWNER
-                slot["state"] = SlotState.ISSUED
+            self._slots["state"][held] = SlotState.ISSUED
             return sorted(int(sequence) for sequence in self._slots["sequence"][held])
 
     def counts(self) -> dict[str, int]:
