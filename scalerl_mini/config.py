@@ -9,18 +9,21 @@ from __future__ import annotations
 
 import tomllib
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import tomli_w
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_serializer, field_validator, model_validator
 
 from scalerl_mini.errors import UserError
 
 
-class Group(BaseModel):
-    """Base of every configuration group: immutable, strict about unknown keys."""
+Beta = Annotated[float, Field(ge=0, lt=1)]
 
-    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+
+class Group(BaseModel):
+    """Base of every configuration group: immutable, unknown keys refused, nothing converted (`true` is no number)."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
 
 
 class ModelConfig(Group):
@@ -79,8 +82,20 @@ class ObjectiveConfig(Group):
         0.9,
         gt=0,
         le=1,
-        description="Drop a prompt for later epochs once its pass rate reaches this; unset to keep all.",
+        description="Drop a prompt for later epochs once its pass rate reaches this; false keeps all.",
     )
+
+    @field_validator("no_positive_resampling", mode="before")
+    @classmethod
+    def _read_off(cls, value: Any) -> Any:
+        if value is True:
+            raise ValueError("write a pass rate in (0, 1], or false to keep all prompts")
+        return None if value is False else value
+
+    @field_serializer("no_positive_resampling")
+    def _write_off(self, value: float | None) -> float | bool:
+        """TOML has no null, so "off" is written as false."""
+        return False if value is None else value
 
 
 class PipelineConfig(Group):
@@ -98,7 +113,9 @@ class TrainingConfig(Group):
     steps: int = Field(300, ge=1, description="Optimiser steps of the run (paper: 7400).")
     lr: float = Field(1e-4, gt=0, description="Learning rate after warm-up, constant (paper: 5e-7).")
     warmup_steps: int = Field(10, ge=0, description="Linear warm-up (paper: 100).")
-    betas: tuple[float, float] = Field((0.9, 0.98), description="AdamW betas (the paper does not say).")
+    betas: tuple[Beta, Beta] = Field(
+        (0.9, 0.98), strict=False, description="Two AdamW betas, each in [0, 1) (the paper does not say)."
+    )
     eps: float = Field(1e-10, gt=0, description="AdamW epsilon (paper: 1e-15).")
     weight_decay: float = Field(0.01, ge=0, description="AdamW weight decay.")
     grad_clip: float = Field(1.0, gt=0, description="Largest gradient norm (the paper does not say).")
@@ -137,7 +154,7 @@ class RuntimeConfig(Group):
 class Config(Group):
     """The whole tree."""
 
-    seed: int = Field(0, ge=0, description="Seed of everything that is random in the run.")
+    seed: int = Field(0, ge=0, lt=2**63, description="Seed of everything that is random in the run.")
     model: ModelConfig = Field(default_factory=ModelConfig)
     task: TaskConfig = Field(default_factory=TaskConfig)
     rollout: RolloutConfig = Field(default_factory=RolloutConfig)
@@ -154,73 +171,79 @@ def load_config(path: Path | None = None, settings: tuple[str, ...] = ()) -> Con
     Raises UserError with the path of the wrong key and how to mend it.
     """
     tree = _read_toml(path) if path else {}
-    for setting in settings:
-        _apply_setting(tree, setting)
+    set_keys = {_apply_setting(tree, setting) for setting in settings}
     try:
         return Config.model_validate(tree)
     except ValidationError as error:
-        raise UserError(_explain(error, path)) from None
+        raise UserError(_explain(error, path, set_keys)) from None
 
 
 def dump_toml(config: Config) -> str:
-    """The configuration as TOML; keys that are unset (None) are left out, which reads back as unset or default."""
-    return tomli_w.dumps(_without_none(config.model_dump(mode="json")))
-
-
-def _without_none(tree: dict[str, Any]) -> dict[str, Any]:
-    return {
-        key: _without_none(value) if isinstance(value, dict) else value
-        for key, value in tree.items()
-        if value is not None
-    }
+    """The configuration as TOML, every key written out; `load_config` of it gives the same configuration."""
+    return tomli_w.dumps(config.model_dump())
 
 
 def _read_toml(path: Path) -> dict[str, Any]:
     try:
         return tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
-        raise UserError(f"cannot read configuration {path}: {error.strerror}") from None
+        raise UserError(f"cannot read configuration {path}: {error.strerror}; give --config a TOML file") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise UserError(f"configuration {path} is not valid TOML: {error}") from None
+        hint = "train --dry-run prints a valid one"
+        raise UserError(f"configuration {path} is not valid TOML: {error}; {hint}") from None
 
 
-def _apply_setting(tree: dict[str, Any], setting: str) -> None:
+def _apply_setting(tree: dict[str, Any], setting: str) -> str:
+    """Lay one `key=value` over the tree; returns the key."""
     key, separator, text = setting.partition("=")
-    keys = key.strip().split(".")
+    keys = [name.strip() for name in key.split(".")]
     if not separator or not all(keys):
         raise UserError(f"--set {setting!r}: write it as group.key=value, for example training.steps=20")
     node = tree
     for name in keys[:-1]:
         node = node.setdefault(name, {})
         if not isinstance(node, dict):
-            raise UserError(f"--set {setting!r}: {name} is a value, not a group")
+            raise UserError(f"--set {setting!r}: {name} is a value, not a group; leave away what follows it")
     node[keys[-1]] = _parse_value(text.strip())
+    return ".".join(keys)
 
 
 def _parse_value(text: str) -> Any:
-    """A TOML value, or the bare text itself; `none` unsets a key."""
-    if text.lower() == "none":
-        return None
+    """A TOML value, or the bare text itself."""
     try:
         return tomllib.loads(f"value = {text}")["value"]
     except tomllib.TOMLDecodeError:
         return text
 
 
-def _explain(error: ValidationError, path: Path | None) -> str:
+def _explain(error: ValidationError, path: Path | None, set_keys: set[str]) -> str:
+    """One line about the first wrong key: its name, where it was given, what is wrong, what it should be."""
     first = error.errors()[0]
     location = [str(part) for part in first["loc"]]
-    where = f" in {path}" if path else ""
-    key = ".".join(location) or "configuration"
+    key = ".".join(location) or "(the whole)"
+    given = "--set" if any(key == other or key.startswith(f"{other}.") for other in set_keys) else str(path)
     if first["type"] == "extra_forbidden":
-        return f"unknown configuration key {key}{where}; {_known_keys(location[:-1])}"
+        known = ", ".join(_group(location[:-1]).model_fields)
+        return f"unknown configuration key {key} in {given}; known keys here: {known}"
     message = first["msg"].removeprefix("Value error, ")
+    if first["type"] == "model_type":
+        message = f"it is a group; set one of its keys: {', '.join(_group(location).model_fields)}"
     more = f" (and {error.error_count() - 1} more)" if error.error_count() > 1 else ""
-    return f"configuration key {key}{where}: {message}, got {first['input']!r}{more}"
+    return f"configuration key {key} in {given}: {message}, got {first['input']!r}{_meaning(location)}{more}"
 
 
-def _known_keys(location: list[str]) -> str:
-    model: Any = Config
+def _meaning(location: list[str]) -> str:
+    """The description of the wrong key, as a hint."""
+    field = _group(location[:-1]).model_fields.get(location[-1]) if location else None
+    return f"; {location[-1]}: {field.description}" if field else ""
+
+
+def _group(location: list[str]) -> type[Group]:
+    """The configuration group at a path of keys; the last group on the way when the path leads into a value."""
+    group: type[Group] = Config
     for name in location:
-        model = model.model_fields[name].annotation
-    return f"known keys here: {', '.join(model.model_fields)}"
+        annotation: Any = group.model_fields[name].annotation
+        if not (isinstance(annotation, type) and issubclass(annotation, Group)):
+            break
+        group = annotation
+    return group

@@ -65,7 +65,7 @@ def _run(config, folder: Path, *, resume: bool, overwrite: bool) -> int:  # type
     from scalerl_mini.training.watch import RunWatcher
 
     console = Console(stderr=True)
-    watcher = RunWatcher(folder, config, console, resumed=resume)
+    watcher = RunWatcher(folder, config, console)
     try:
         outcome = launch(config, folder, watcher, overwrite=overwrite, resume=resume)
     except ChildFailed as failure:

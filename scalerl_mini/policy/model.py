@@ -38,7 +38,7 @@ class Policy:
     def load(cls, folder: str | Path, dtype: str = "float32", device: str = "cpu", fp32_head: bool = True) -> Policy:
         """Load model and tokenizer from a folder (or hub name). Raises UserError when it cannot be used."""
         try:
-            model = AutoModelForCausalLM.from_pretrained(
+            model: Any = AutoModelForCausalLM.from_pretrained(
                 folder, dtype=getattr(torch, dtype), attn_implementation=ATTENTION_NAME, use_safetensors=True
             )
             tokenizer = AutoTokenizer.from_pretrained(folder)

@@ -47,8 +47,8 @@ class EvaluationBoard:
         return cls(Segment.create(name, size, fallback_dir), prompts, samples)
 
     @classmethod
-    def attach(cls, name: str, prompts: int, samples: int) -> EvaluationBoard:
-        return cls(Segment.attach(name), prompts, samples)
+    def attach(cls, path: Path | str, prompts: int, samples: int) -> EvaluationBoard:
+        return cls(Segment.attach(path), prompts, samples)
 
     @property
     def request(self) -> int:
@@ -118,7 +118,7 @@ class EvaluationWorker:
             self.engine.submit(self.requests.make(ids, (prompt, sample), "held-out", prompt, 0, sample))
 
     def _grade(self, finished: Finished, left: dict[int, int]) -> None:
-        prompt, sample = finished.key  # type: ignore[misc]
+        prompt, sample = finished.key
         row = self.board.results[prompt]
         row["reward"][sample] = self.task.grade(self.task.held_out[prompt], self.policy.decode(finished.tokens))
         row["length"][sample] = len(finished.tokens)

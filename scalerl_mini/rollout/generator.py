@@ -119,7 +119,7 @@ class Generator:
 
     def _collect(self, finished: Finished) -> None:
         """Grade a completion, write it into its group's slot, and hand the group over when it is whole."""
-        sequence, sample = finished.key  # type: ignore[misc]
+        sequence, sample = finished.key
         group = self.open[sequence]
         record, count = group.record, len(finished.tokens)
         record["tokens"][sample, :count] = finished.tokens

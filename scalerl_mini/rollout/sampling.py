@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
 from dataclasses import dataclass
 
 from scalerl_mini.config import RolloutConfig
@@ -41,7 +40,9 @@ class RequestFactory:
     max_new_tokens: int
     interruption: Interruption | None
 
-    def make(self, prompt: tuple[int, ...], key: Hashable, role: str, index: int, epoch: int, sample: int) -> Request:
+    def make(
+        self, prompt: tuple[int, ...], key: tuple[int, int], role: str, index: int, epoch: int, sample: int
+    ) -> Request:
         """One completion of a prompt. role: "train" or "held-out"; index: the prompt's place in its set."""
         seed = derive_seed(self.run_seed, role, index, epoch, sample)
         budget = self.interruption.budget(seed) if self.interruption else None

@@ -13,6 +13,11 @@ def checkpoint_name(version: int) -> str:
     return f"step-{version:05d}"
 
 
+def version_of(checkpoint: Path) -> int:
+    """Policy version of a checkpoint folder."""
+    return int(checkpoint.name.removeprefix("step-"))
+
+
 def list_checkpoints(folder: Path) -> list[Path]:
     """Complete checkpoints, newest first."""
     found = [path for path in folder.glob("step-*") if _NAME.fullmatch(path.name)] if folder.is_dir() else []

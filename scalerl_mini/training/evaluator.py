@@ -14,8 +14,10 @@ from scalerl_mini.training.run_folder import RunFolder, append_row
 
 @dataclass
 class Evaluator:
-    """Evaluates the newest published version; training stands still meanwhile. `worker` is None when the trainer does
-    not help."""
+    """Evaluates the newest published version; training stands still meanwhile.
+
+    worker: None when the trainer does not help. newest: last version evaluated, -1 before the first.
+    """
 
     board: EvaluationBoard
     worker: EvaluationWorker | None
@@ -24,7 +26,7 @@ class Evaluator:
     levels: list[str]
     deadline_s: float
     generators: list[str]
-    count: int = 0
+    newest: int = -1
 
     def run(self, version: int, meter: ComputeMeter) -> dict[str, Any]:
         """Sample all held-out prompts under `version` and append a row to evals.jsonl; returns the row."""
@@ -41,5 +43,5 @@ class Evaluator:
         )
         row = {"step": version, "policy_version": version, **meter.row(), **summarise(self.board.results, self.levels)}
         append_row(self.folder.evals, row)
-        self.count += 1
+        self.newest = version
         return row

@@ -25,7 +25,7 @@ from scalerl_mini.errors import UserError
 from scalerl_mini.runtime.control import Control
 from scalerl_mini.runtime.segment_names import clear_stale, run_prefix, unlink_all
 from scalerl_mini.runtime.supervisor import ChildFailed, Role, Supervisor
-from scalerl_mini.training.checkpoint_names import list_checkpoints
+from scalerl_mini.training.checkpoint_names import list_checkpoints, version_of
 from scalerl_mini.training.preflight import preflight
 from scalerl_mini.training.run_folder import RunFolder
 from scalerl_mini.training.run_spec import RunSpec, generator_roles
@@ -40,6 +40,9 @@ class Terminated(KeyboardInterrupt):
 
 class Watcher(Protocol):
     """What the launcher tells about a run while it goes on."""
+
+    def start(self) -> None:
+        """Called once, when the run folder is ready and before the processes start."""
 
     def update(self, control: Control) -> None:
         """Called about ten times a second."""
@@ -65,10 +68,12 @@ def launch(config: Config, out: Path, watcher: Watcher, *, overwrite: bool = Fal
     folder, checkpoint = RunFolder(out), None
     if resume:
         checkpoint = newest_checkpoint(out)
+        folder.rewind(version_of(checkpoint))
     else:
         folder.check(overwrite)
         folder.create(dump_toml(config), _record(config))
     folder.update_record(state="running", reason=None)
+    watcher.start()
     prefix = run_prefix()
     try:
         control = Control.create(f"{prefix}.control", ["trainer", *generator_roles(config)], out)

@@ -9,7 +9,7 @@ A batch in which every group was flat has no loss: the step is counted, the weig
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import defaultdict
 from typing import Any
 
 import torch
@@ -36,15 +36,15 @@ class Learner:
 
         Raises FloatingPointError on a non-finite loss or gradient, before the weights change.
         """
-        sums: Counter[str] = Counter()
+        sums: defaultdict[str, float] = defaultdict(float)
         ratio_max, forward_tokens, loss = 0.0, 0, 0.0
         for micro in batch.micro_batches(self.config.training.micro_batch_tokens, self.policy.device):
             part, metrics, entropy = self._backward(micro)
             loss += part
             forward_tokens += len(micro.ids)
             ratio_max = max(ratio_max, metrics.pop("ratio_max"))
-            sums.update(metrics)
-            sums["entropy_sum"] += entropy
+            for name, value in (*metrics.items(), ("entropy_sum", entropy)):
+                sums[name] += value
         if not forward_tokens:
             return _EMPTY | {"loss": 0.0, "grad_norm": 0.0}, 0
         if not torch.isfinite(torch.tensor(loss)):
@@ -76,7 +76,7 @@ class Learner:
             **self.constants,
         )
         result.loss.backward()
-        return float(result.loss), result.metrics, float(entropy.sum())
+        return float(result.loss.detach()), result.metrics, float(entropy.sum())
 
 
 _EMPTY: dict[str, Any] = dict.fromkeys(("ratio_mean", "ratio_max", "clamped_fraction", "mismatch_kl", "entropy"))

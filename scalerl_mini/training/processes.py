@@ -32,7 +32,7 @@ from scalerl_mini.training.evaluator import Evaluator
 from scalerl_mini.training.learner import Learner
 from scalerl_mini.training.memory import estimate
 from scalerl_mini.training.optimizer import Optimizer
-from scalerl_mini.training.run_folder import RunFolder
+from scalerl_mini.training.run_folder import RunFolder, read_rows
 from scalerl_mini.training.run_spec import RunSpec, generator_roles
 from scalerl_mini.training.trainer import ROLE, Trainer
 
@@ -107,6 +107,7 @@ def build_trainer(spec: RunSpec, side: Side, control: Control) -> Trainer:
     curriculum = Curriculum(len(side.train_prompts), config.seed, config.objective.no_positive_resampling)
     meter = ComputeMeter(config.runtime.generators + 1, multiplied_parameters(policy))
     outstanding: dict[int, tuple[int, int]] = {}
+    evaluated = [row["policy_version"] for row in read_rows(folder.evals)]
     if spec.resume:
         state = read_state(spec.resume)
         policy.version = state["version"]
@@ -137,7 +138,16 @@ def build_trainer(spec: RunSpec, side: Side, control: Control) -> Trainer:
         buffer=RolloutBuffer.create(f"{spec.prefix}.rollouts", shape, spec.folder),
         channel=WeightChannel.create(f"{spec.prefix}.weights", manifest, spec.folder),
         control=control,
-        evaluator=Evaluator(board, worker, control, folder, levels, config.runtime.wait_timeout_s, generators),
+        evaluator=Evaluator(
+            board,
+            worker,
+            control,
+            folder,
+            levels,
+            config.runtime.wait_timeout_s,
+            generators,
+            newest=max(evaluated, default=-1),
+        ),
         meter=meter,
         generators=generators,
         outstanding=outstanding,

@@ -85,9 +85,22 @@ class RunFolder:
         """Change some keys of run.json."""
         self.write_record(self.read_record() | changes)
 
+    def rewind(self, version: int) -> None:
+        """Before a resume at `version`: rows of later steps leave the logs and are kept aside in *.rewound.jsonl."""
+        for path in (self.steps, self.evals):
+            rows = read_rows(path)
+            for row in rows:
+                if row["step"] > version:
+                    append_row(path.with_suffix(".rewound.jsonl"), row)
+            kept = [json.dumps(row) + "\n" for row in rows if row["step"] <= version]
+            temporary = path.with_suffix(".tmp")
+            temporary.write_text("".join(kept), encoding="utf-8")
+            os.replace(temporary, path)
+
     def write_rollouts(self, step: int, rows: list[dict[str, Any]]) -> None:
         """A sample of completions with rewards, for reading."""
         path = self.path / "rollouts" / f"step-{step:05d}.jsonl"
+        path.unlink(missing_ok=True)
         for row in rows:
             append_row(path, row)
 

@@ -152,7 +152,8 @@ class Trainer:
         return waited
 
     def _evaluate_if_due(self) -> None:
-        if self.config.evaluation.due(self.policy.version, self.config.training.steps):
+        due = self.config.evaluation.due(self.policy.version, self.config.training.steps)
+        if due and self.policy.version > self.evaluator.newest:
             self.meter.pause()
             self.evaluator.run(self.policy.version, self.meter)
             self._generator_wait()  # idle time during an evaluation is not waiting for work
@@ -177,6 +178,4 @@ class Trainer:
             "curriculum": self.curriculum.state(),
             "outstanding": [[sequence, *ticket] for sequence, ticket in sorted(self.outstanding.items())],
             "compute": self.meter.state(),
-            "step_rows": self.policy.version,
-            "evaluations": self.evaluator.count,
         }

@@ -23,9 +23,8 @@ FIRST_FIT = 4  # evaluations
 class RowFollower:
     """Rows appended to a JSON Lines file since the last look; a line without its end is left for the next look."""
 
-    def __init__(self, path: Path, *, from_end: bool = False) -> None:
-        self.path = path
-        self.offset = path.stat().st_size if from_end and path.exists() else 0
+    def __init__(self, path: Path) -> None:
+        self.path, self.offset = path, 0
 
     def new_rows(self) -> list[dict[str, Any]]:
         if not self.path.exists():
@@ -40,26 +39,31 @@ class RowFollower:
 class RunWatcher:
     """Follows steps.jsonl and evals.jsonl of one run. On a terminal a live line, elsewhere one plain line a step."""
 
-    def __init__(self, folder: Path, config: Config, console: Console, *, resumed: bool = False) -> None:
+    def __init__(self, folder: Path, config: Config, console: Console) -> None:
         self.folder, self.config, self.console = folder, config, console
-        self.steps = RowFollower(folder / "steps.jsonl", from_end=resumed)
-        self.evals = RowFollower(folder / "evals.jsonl", from_end=resumed)
-        self.evaluations: list[dict[str, Any]] = []
-        self.live = Live(config.training.steps, console) if console.is_terminal else None
-        self.started = time.monotonic()
+        self.live: Live | None = None
+
+    def start(self) -> None:
+        """Begin behind whatever a resumed run has already logged."""
+        self.steps = RowFollower(self.folder / "steps.jsonl")
+        self.evals = RowFollower(self.folder / "evals.jsonl")
+        self.steps.new_rows()
+        self.evaluations = len(self.evals.new_rows())
+        if self.console.is_terminal:
+            self.live = Live(self.config.training.steps, self.console)
 
     def update(self, control: Control) -> None:
-        """Tell what is new. Nothing here may end a run: what cannot be fitted or drawn yet is said and passed over."""
+        """Tell what is new."""
         for row in self.steps.new_rows():
             if self.live:
-                self.live.step(row, control)
+                self.live.step(row)
             else:
                 self.console.print(step_line(row), highlight=False, soft_wrap=True)
         rows = self.evals.new_rows()
+        self.evaluations += len(rows)
         for row in rows:
-            self.evaluations.append(row)
             self.console.print(evaluation_line(row), highlight=False, soft_wrap=True)
-        if rows and len(self.evaluations) >= FIRST_FIT:
+        if rows and self.evaluations >= FIRST_FIT:
             self._fit()
 
     def close(self) -> None:
@@ -86,7 +90,7 @@ class Live:
         self.progress.start()
         self.before = (time.monotonic(), 0, 0)
 
-    def step(self, row: dict[str, Any], control: Control) -> None:
+    def step(self, row: dict[str, Any]) -> None:
         now, generated, trained = time.monotonic(), row["generated_tokens"], row["trained_tokens"]
         seconds = max(now - self.before[0], 1e-3)
         speeds = (generated - self.before[1]) / seconds, (trained - self.before[2]) / seconds

@@ -7,7 +7,6 @@ tokens before the update keep their old keys and values (PipelineRL, paper secti
 
 from __future__ import annotations
 
-from collections.abc import Hashable
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
@@ -16,14 +15,15 @@ import numpy as np
 
 @dataclass(frozen=True)
 class Request:
-    """One completion to sample. prompt: token ids. seed: 64 bits. key: handed back in `Finished`.
+    """One completion to sample. prompt: token ids. seed: 64 bits. key: (group or prompt, sample), handed back in
+    `Finished`.
 
     max_new_tokens: hard limit. thinking_budget: tokens after which the interruption is forced, or None for never.
     """
 
     prompt: tuple[int, ...]
     seed: int
-    key: Hashable
+    key: tuple[int, int]
     max_new_tokens: int
     thinking_budget: int | None = None
 
@@ -36,7 +36,7 @@ class Finished:
     version that produced each token; mask bool [T]: False for forced tokens. finish: "eos", or "length" when cut.
     """
 
-    key: Hashable
+    key: tuple[int, int]
     tokens: np.ndarray
     logprobs: np.ndarray
     versions: np.ndarray
@@ -62,5 +62,5 @@ class Engine(Protocol):
     def step(self) -> list[Finished]:
         """One token for every running completion; returns those that ended with it."""
 
-    def abort(self, key: Hashable) -> None:
+    def abort(self, key: tuple[int, int]) -> None:
         """Forget a completion, queued or running."""

@@ -12,7 +12,6 @@ from another distribution than the trainer scores.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Hashable
 
 import numpy as np
 import torch
@@ -76,7 +75,7 @@ class TorchEngine:
             )
         self.queue.append(request)
 
-    def abort(self, key: Hashable) -> None:
+    def abort(self, key: tuple[int, int]) -> None:
         self.queue = deque(request for request in self.queue if request.key != key)
         for slot in np.flatnonzero(self.active):
             request = self.request[slot]
