@@ -16,7 +16,6 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_serial
 
 from scalerl_mini.errors import UserError
 
-
 Beta = Annotated[float, Field(ge=0, lt=1)]
 
 
@@ -220,22 +219,27 @@ def _explain(error: ValidationError, path: Path | None, set_keys: set[str]) -> s
     """One line about the first wrong key: its name, where it was given, what is wrong, what it should be."""
     first = error.errors()[0]
     location = [str(part) for part in first["loc"]]
-    key = ".".join(location) or "(the whole)"
-    given = "--set" if any(key == other or key.startswith(f"{other}.") for other in set_keys) else str(path)
+    key = ".".join(location)
+    by_setting = path is None or any(
+        f"{other}.".startswith(f"{key}.") or key.startswith(f"{other}.") for other in set_keys
+    )
+    given = "--set" if by_setting else str(path)
+    known = ", ".join(_group(location if first["type"] == "model_type" else location[:-1]).model_fields)
     if first["type"] == "extra_forbidden":
-        known = ", ".join(_group(location[:-1]).model_fields)
         return f"unknown configuration key {key} in {given}; known keys here: {known}"
-    message = first["msg"].removeprefix("Value error, ")
     if first["type"] == "model_type":
-        message = f"it is a group; set one of its keys: {', '.join(_group(location).model_fields)}"
+        return f"configuration key {key} in {given} is a group; set one of its keys: {known}"
+    message = first["msg"].removeprefix("Value error, ")
     more = f" (and {error.error_count() - 1} more)" if error.error_count() > 1 else ""
     return f"configuration key {key} in {given}: {message}, got {first['input']!r}{_meaning(location)}{more}"
 
 
 def _meaning(location: list[str]) -> str:
     """The description of the wrong key, as a hint."""
-    field = _group(location[:-1]).model_fields.get(location[-1]) if location else None
-    return f"; {location[-1]}: {field.description}" if field else ""
+    fields = [
+        field for depth, name in enumerate(location) if (field := _group(location[:depth]).model_fields.get(name))
+    ]
+    return f" - {fields[-1].description}" if fields and fields[-1].description else ""
 
 
 def _group(location: list[str]) -> type[Group]:
