@@ -124,16 +124,14 @@ class RolloutBuffer:
 
     def issue(self, ticket: Ticket, prompt_index: int, epoch: int) -> None:
         """Put a ticket into its slot, cleared; RuntimeError when the slot is not FREE."""
+        self.issue_all([(ticket, prompt_index, epoch)])
+
+    def issue_all(self, tickets: Iterable[tuple[Ticket, int, int]]) -> None:
+        """Issue several (ticket, prompt_index, epoch) in one move: a generator sees all of them or none, so in
+        synchronous mode which groups start together does not depend on timing."""
         with self._segment.lock():
-            slot = self._slots[ticket.sequence % self.shape.capacity]
-            self._expect(slot["state"] == SlotState.FREE, slot, f"issue sequence {ticket.sequence}")
-            for name in _PAYLOAD:
-                self._slots[name][ticket.sequence % self.shape.capacity] = 0
-            slot["sequence"] = ticket.sequence
-            slot["needs_version"] = ticket.needs_version
-            slot["prompt_index"] = prompt_index
-            slot["epoch"] = epoch
-            slot["state"] = SlotState.ISSUED
+            for ticket, prompt_index, epoch in tickets:
+                self._put(ticket, prompt_index, epoch)
 
     def ready(self, sequences: Iterable[int]) -> int:
         """How many of these groups are READY."""
@@ -209,6 +207,18 @@ class RolloutBuffer:
     def unlink(self) -> None:
         """Remove the segment's name; the creator's duty."""
         self._segment.unlink()
+
+    def _put(self, ticket: Ticket, prompt_index: int, epoch: int) -> None:
+        index = ticket.sequence % self.shape.capacity
+        slot = self._slots[index]
+        self._expect(slot["state"] == SlotState.FREE, slot, f"issue sequence {ticket.sequence}")
+        for name in _PAYLOAD:
+            self._slots[name][index] = 0
+        slot["sequence"] = ticket.sequence
+        slot["needs_version"] = ticket.needs_version
+        slot["prompt_index"] = prompt_index
+        slot["epoch"] = epoch
+        slot["state"] = SlotState.ISSUED
 
     def _slot(self, sequence: int) -> np.void:
         return self._slots[sequence % self.shape.capacity]

@@ -21,12 +21,12 @@ from typing import Any, Protocol
 
 from scalerl_mini import __version__
 from scalerl_mini.config import Config, dump_toml
-from scalerl_mini.errors import UserError
 from scalerl_mini.runtime.control import Control
 from scalerl_mini.runtime.segment_names import clear_stale, run_prefix, unlink_all
-from scalerl_mini.runtime.supervisor import ChildFailed, Role, Supervisor
-from scalerl_mini.training.checkpoint_names import list_checkpoints, version_of
+from scalerl_mini.runtime.supervisor import Role, Supervisor
+from scalerl_mini.training.checkpoint_names import version_of
 from scalerl_mini.training.preflight import preflight
+from scalerl_mini.training.resuming import newest_checkpoint
 from scalerl_mini.training.run_folder import RunFolder
 from scalerl_mini.training.run_spec import RunSpec, generator_roles
 
@@ -64,40 +64,40 @@ def launch(config: Config, out: Path, watcher: Watcher, *, overwrite: bool = Fal
     KeyboardInterrupt (Terminated) after an orderly stop.
     """
     clear_stale(out)
-    model = preflight(config)
     folder, checkpoint = RunFolder(out), None
     if resume:
         checkpoint = newest_checkpoint(out)
-        folder.rewind(version_of(checkpoint))
     else:
         folder.check(overwrite)
-        folder.create(dump_toml(config), _record(config))
+    model = preflight(config)
+    with folder.lock():
+        if checkpoint:
+            folder.rewind(version_of(checkpoint))
+            folder.config.write_text(dump_toml(config), encoding="utf-8")
+        else:
+            folder.create(dump_toml(config), _record(config))
+        return _run(config, folder, watcher, checkpoint or model, checkpoint)
+
+
+def _run(config: Config, folder: RunFolder, watcher: Watcher, model: Path, checkpoint: Path | None) -> Outcome:
+    """The life of the processes, and how it ended in run.json, whatever happens."""
     folder.update_record(state="running", reason=None)
     watcher.start()
     prefix = run_prefix()
     try:
-        control = Control.create(f"{prefix}.control", ["trainer", *generator_roles(config)], out)
-        spec = RunSpec(config, out, control.path, prefix, checkpoint or model, checkpoint)
-        _supervise(spec, control, folder, watcher)
-    except ChildFailed as failure:
-        folder.update_record(state="failed", reason=str(failure).splitlines()[0])
-        raise
+        control = Control.create(f"{prefix}.control", ["trainer", *generator_roles(config)], folder.path)
+        _supervise(RunSpec(config, folder.path, control.path, prefix, model, checkpoint), control, folder, watcher)
     except KeyboardInterrupt:
         folder.update_record(state="stopped", reason="interrupted")
         raise
+    except Exception as failure:
+        folder.update_record(state="failed", reason=str(failure).partition("\n")[0] or repr(failure))
+        raise
     finally:
-        unlink_all(prefix, out)
+        unlink_all(prefix, folder.path)
     reason = folder.read_record()["reason"]
     folder.update_record(state="stopped" if reason else "finished")
-    return Outcome(out, "stopped" if reason else "finished", reason)
-
-
-def newest_checkpoint(run: Path) -> Path:
-    """The checkpoint a resumed run starts from. Raises UserError when there is none."""
-    found = list_checkpoints(run / "checkpoints")
-    if not found:
-        raise UserError(f"{run} has no checkpoint to resume from; start anew with --out")
-    return found[0]
+    return Outcome(folder.path, "stopped" if reason else "finished", reason)
 
 
 def _supervise(spec: RunSpec, control: Control, folder: RunFolder, watcher: Watcher) -> None:

@@ -5,10 +5,13 @@ config.toml  run.json  steps.jsonl  evals.jsonl  rollouts/*.jsonl  checkpoints/s
 
 from __future__ import annotations
 
+import fcntl
 import json
 import math
 import os
 import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -59,13 +62,32 @@ class RunFolder:
         if not os.access(parent, os.W_OK):
             raise UserError(f"cannot write to {parent}; choose another --out or change its permissions")
 
-    def create(self, config_toml: str, record: dict[str, Any]) -> None:
-        """Make an empty run; a run that was there is removed."""
+    @contextmanager
+    def lock(self) -> Iterator[None]:
+        """Make the folder and hold it for this process alone; the kernel lets go when the process dies.
+
+        Raises UserError when another process trains in it, or when it cannot be made.
+        """
         try:
-            if self.path.exists():
-                shutil.rmtree(self.path)
-            for folder in (self.path, self.path / "rollouts", self.checkpoints, self.logs):
-                folder.mkdir(parents=True, exist_ok=True)
+            self.path.mkdir(parents=True, exist_ok=True)
+            descriptor = os.open(self.path, os.O_RDONLY)
+        except OSError as error:
+            raise UserError(f"cannot create run folder {self.path}: {error.strerror}; choose another --out") from error
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            yield
+        except BlockingIOError:
+            raise UserError(f"a run is going on in {self.path}; wait for it or choose another --out") from None
+        finally:
+            os.close(descriptor)
+
+    def create(self, config_toml: str, record: dict[str, Any]) -> None:
+        """Make an empty run; a run that was there is removed. Raises UserError when that fails."""
+        try:
+            for old in self.path.iterdir():
+                shutil.rmtree(old) if old.is_dir() and not old.is_symlink() else old.unlink()
+            for folder in (self.path / "rollouts", self.checkpoints, self.logs):
+                folder.mkdir()
             self.config.write_text(config_toml, encoding="utf-8")
             self.write_record(record)
         except OSError as error:

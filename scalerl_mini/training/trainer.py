@@ -122,14 +122,13 @@ class Trainer:
     def _issue(self) -> None:
         """Hand out every ticket the gate allows, but none beyond the last step."""
         last = self.config.training.steps * self.config.pipeline.prompts_per_step
-        for sequence, (prompt, epoch) in self.outstanding.items():
-            if sequence >= self.gate.issued:
-                self.buffer.issue(self.gate.issue(), prompt, epoch)
+        tickets = []
         while self.gate.may_issue() and self.gate.issued < last:
-            prompt, epoch = self.curriculum.draw()
+            prompt, epoch = self.outstanding.get(self.gate.issued) or self.curriculum.draw()
             ticket = self.gate.issue()
             self.outstanding[ticket.sequence] = prompt, epoch
-            self.buffer.issue(ticket, prompt, epoch)
+            tickets.append((ticket, prompt, epoch))
+        self.buffer.issue_all(tickets)
 
     def _remember(self, batch: Batch) -> None:
         for prompt, rewards in zip(batch.prompt_index, batch.rewards, strict=True):
