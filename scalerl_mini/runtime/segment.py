@@ -85,7 +85,10 @@ class Segment:
 
     @contextmanager
     def lock(self) -> Iterator[None]:
-        """Exclusive among all processes (and threads); the kernel releases it when the holder dies. Not reentrant."""
+        """Exclusive among all processes (and threads); the kernel releases it when the holder dies. Not reentrant.
+
+        A holder that is stopped but not dead blocks the others until the supervisor misses its heartbeat and kills it.
+        """
         with self._threads:
             fcntl.flock(self._descriptor, fcntl.LOCK_EX)
             try:

@@ -27,6 +27,7 @@ from scalerl_mini.runtime.child import STACK_SIGNAL, run_child
 from scalerl_mini.runtime.control import Control, Stage
 
 TERMINATE_S = 2.0
+FAILURE_GRACE_S = 3.0
 _STACK_DUMP_S = 0.2
 _POLL_S = 0.02
 _LOG_TAIL_BYTES = 65536
@@ -83,7 +84,8 @@ class Supervisor:
         Args:
             heartbeat_timeout_s: a role that is silent for longer is killed and counts as failed.
             start_timeout_s: the same while a role is STARTING (importing, loading a model).
-            grace_s: how long the roles may take to end by themselves when the context is left.
+            grace_s: how long the roles may take to end by themselves when the context is left (to save their work);
+                after a failure FAILURE_GRACE_S at most.
         """
         self.log_dir = log_dir
         self.control = control
@@ -107,7 +109,7 @@ class Supervisor:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         reason = "finished" if kind is None else "interrupt" if issubclass(kind, KeyboardInterrupt) else "failure"
-        self.stop(self.grace_s, reason)
+        self.stop(min(self.grace_s, FAILURE_GRACE_S) if reason == "failure" else self.grace_s, reason)
 
     def start(self) -> None:
         """Start every role."""
@@ -122,11 +124,10 @@ class Supervisor:
         """
         self._notice_own_sleep()
         for name, child in self._children.items():
-            if child.exitcode is None:
-                self._check_heartbeat(name, child)
-            elif child.exitcode != 0:
+            if child.exitcode:
                 raise self._failure(name, _cause(child.exitcode))
-        return all(child.exitcode == 0 for child in self._children.values())
+        self._check_heartbeats()
+        return not self._running()
 
     def stop(self, grace_s: float, reason: str = "interrupt") -> None:
         """Ask all roles to end, wait `grace_s`, terminate, kill; returns when every child is gone and joined.
@@ -165,17 +166,23 @@ class Supervisor:
             child.start()
             self._children[name] = child
 
-    def _check_heartbeat(self, name: str, child: SpawnProcess) -> None:
-        stage = self.control.stage(name)
-        limit_s = self.start_timeout_s if stage == Stage.STARTING else self.heartbeat_timeout_s
-        silent_s = time.monotonic() - max(self.control.last_beat(name), self._awake_since)
-        if silent_s <= limit_s:
+    def _check_heartbeats(self) -> None:
+        """Kill and report the role that is most overdue: others may only be silent because they wait for its lock."""
+        name = max(self._running(), key=self._overdue_s, default=None)
+        if name is None or self._overdue_s(name) <= 0:
             return
+        cause = f"was silent in stage {self.control.stage(name).name} ({self.control.last_seen(name)})"
         os.kill(self.pid(name), STACK_SIGNAL)
         time.sleep(_STACK_DUMP_S)
-        child.kill()
-        child.join()
-        raise self._failure(name, f"was silent for {silent_s:.1f} s in stage {stage.name}")
+        self._children[name].kill()
+        self._children[name].join()
+        raise self._failure(name, cause)
+
+    def _overdue_s(self, name: str) -> float:
+        """Seconds since the role should have been seen; negative while it is in time."""
+        starting = self.control.stage(name) == Stage.STARTING
+        last = max(self.control.last_beat(name), self._awake_since)
+        return time.monotonic() - last - (self.start_timeout_s if starting else self.heartbeat_timeout_s)
 
     def _failure(self, name: str, cause: str) -> ChildFailed:
         return ChildFailed(name, cause, self.log_path(name), self._log_starts[name])
