@@ -50,11 +50,19 @@ def main() -> None:
     try:
         cli.main(standalone_mode=False)
     except UserError as error:
-        click.echo(f"error: {error}", err=True)
+        _refuse(str(error))
+    except click.exceptions.NoArgsIsHelpError as error:
+        error.show()
         sys.exit(2)
+    except click.ClickException as error:
+        context = getattr(error, "ctx", None)
+        _refuse(f"{error.format_message()} See {context.command_path if context else 'scalerl-mini'} --help")
     except click.exceptions.Abort:
         click.echo("interrupted", err=True)
         sys.exit(130)
-    except click.ClickException as error:
-        error.show()
-        sys.exit(error.exit_code)
+
+
+def _refuse(message: str) -> None:
+    """Bad input: one line, exit 2."""
+    click.echo("error: " + " ".join(message.split()), err=True)
+    sys.exit(2)

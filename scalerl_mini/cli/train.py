@@ -38,6 +38,7 @@ def command(
     """
     from scalerl_mini.config import dump_toml, load_config
     from scalerl_mini.errors import UserError
+    from scalerl_mini.training.resuming import resumed_config
 
     shortcuts = {
         "seed": seed,
@@ -47,9 +48,7 @@ def command(
     settings += tuple(f"{key}={value}" for key, value in shortcuts.items() if value is not None)
     if resume and (out or config_path or overwrite):
         raise UserError("--resume continues a run as it is; leave --out, --config and --overwrite away")
-    if resume and not (resume / "config.toml").exists():
-        raise UserError(f"--resume {resume}: no run there (config.toml is missing); check the path")
-    config = load_config(resume / "config.toml" if resume else config_path, settings)
+    config = resumed_config(resume, settings) if resume else load_config(config_path, settings)
     if dry_run:
         click.echo(dump_toml(config), nl=False)
         return
@@ -72,12 +71,18 @@ def _run(config, folder: Path, *, resume: bool, overwrite: bool) -> int:  # type
         console.print(f"failed: {failure}", style="red", highlight=False, markup=False)
         return 1
     except KeyboardInterrupt as interrupt:
-        console.print(f"stopped; continue with: scalerl-mini train --resume {folder}", highlight=False, soft_wrap=True)
+        console.print(
+            f"stopped; continue with: scalerl-mini train --resume {folder}",
+            highlight=False,
+            markup=False,
+            soft_wrap=True,
+        )
         return 143 if isinstance(interrupt, Terminated) else 130
     finally:
         watcher.close()
     ending = f"{outcome.state}: {outcome.reason}" if outcome.reason else outcome.state
-    console.print(f"{ending}; curve: {folder / 'curve.png'}, log: {folder / 'steps.jsonl'}", soft_wrap=True)
+    written = [folder / name for name in ("curve.png", "steps.jsonl", "evals.jsonl") if (folder / name).exists()]
+    console.print(f"{ending}; see {', '.join(map(str, written))}", highlight=False, markup=False, soft_wrap=True)
     return 0
 
 

@@ -78,14 +78,20 @@ class Arithmetic:
         max_digits: int = 6,
         split_seed: int = 0,
     ) -> None:
+        options = {"train_prompts": train_prompts, "held_out_prompts": held_out_prompts, "split_seed": split_seed}
+        for option, value in {**options, "min_digits": min_digits, "max_digits": max_digits}.items():
+            if type(value) is not int:
+                raise UserError(f"task.options.{option}: {value!r} is not a whole number; write it as one")
         if not 1 <= min_digits <= max_digits <= MOST_DIGITS:
             raise UserError(
-                f"task.min_digits, task.max_digits: {min_digits}..{max_digits} is no range within 1..{MOST_DIGITS};"
+                f"task.options.min_digits, task.options.max_digits: {min_digits}..{max_digits} is no range within 1..{MOST_DIGITS};"
                 " set min_digits <= max_digits"
             )
         for option, count in (("train_prompts", train_prompts), ("held_out_prompts", held_out_prompts)):
             if count < 1:
-                raise UserError(f"task.{option}: {count} is not a positive number of prompts; ask for at least 1")
+                raise UserError(
+                    f"task.options.{option}: {count} is not a positive number of prompts; ask for at least 1"
+                )
         levels = range(min_digits, max_digits + 1)
         seen: set[tuple[int, int]] = set()
         held_out = _draw_unseen(random.Random(f"held-out {split_seed}"), levels, held_out_prompts, seen)
@@ -108,8 +114,8 @@ def _draw_unseen(rng: random.Random, levels: range, count: int, seen: set[tuple[
                 break
         else:
             raise UserError(
-                f"task.train_prompts, task.held_out_prompts: there are not enough different {digits}-digit problems;"
-                " ask for fewer prompts or raise task.min_digits"
+                f"task.options.train_prompts, task.options.held_out_prompts: there are not enough different {digits}-digit problems;"
+                " ask for fewer prompts or raise min_digits"
             )
         seen.add(problem.key)
         yield problem

@@ -42,8 +42,9 @@ def _find_class(name: str) -> Callable[..., Task]:
         )
     try:
         factory = getattr(_import(location), class_name)
-    except (ImportError, AttributeError, FileNotFoundError) as error:
-        raise UserError(f"task.name: {name!r} cannot be loaded: {error}; check the spelling") from error
+    except Exception as error:  # whatever a file of the user's own may raise
+        reason = f"{type(error).__name__}: {error}"
+        raise UserError(f"task.name: {name!r} cannot be loaded ({reason}); check the spelling and the file") from error
     if not callable(factory):
         raise UserError(f"task.name: {name!r} is no class; name the class that implements Task")
     return factory

@@ -11,7 +11,7 @@ from typing import Any
 
 from scalerl_mini.config import Config
 from scalerl_mini.errors import UserError
-from scalerl_mini.tasks import load_task
+from scalerl_mini.tasks import Task, load_task
 
 MODELS = Path(__file__).parents[1] / "models"
 DOWNLOAD = ("*.safetensors", "*.json", "*.txt", "*.model", "*.jinja")
@@ -19,8 +19,9 @@ DOWNLOAD = ("*.safetensors", "*.json", "*.txt", "*.model", "*.jinja")
 
 def preflight(config: Config) -> Path:
     """Check a configuration against its model and task; returns the model's folder. Raises UserError."""
-    folder = resolve_model(config.model.name)
     _check_slots(config)
+    folder = resolve_model(config.model.name)
+    _check_weights(folder)
     task = load_task(config.task.name, **config.task.options)
     needed, found = config.pipeline.prompts_per_step, len(task.train)
     if needed > found:
@@ -35,7 +36,7 @@ def preflight(config: Config) -> Path:
         )
     tokenizer = _Tokenizer(folder)
     _check_interruption(config, tokenizer)
-    _check_context(config, folder, max(tokenizer.count(prompt.text) for prompt in (*task.train, *task.held_out)))
+    _check_context(config, folder, _longest_prompt(task, tokenizer))
     _check_devices(config)
     return folder
 
@@ -72,19 +73,55 @@ def _from_hub(name: str) -> Path:
         raise UserError(f"model {name} is neither a folder here nor to be had from the hub ({reason})") from error
 
 
+def _check_weights(folder: Path) -> None:
+    """The files open as what they should be: a download that broke off is found here, not by the trainer."""
+    from safetensors import SafetensorError, safe_open
+
+    for path in folder.glob("*.safetensors"):
+        try:
+            safe_open(path, framework="numpy")
+        except SafetensorError as error:
+            raise UserError(f"model weights {path} cannot be read ({error}); copy or download them again") from None
+
+
+def _model_config(folder: Path) -> dict[str, Any]:
+    path = folder / "config.json"
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise UserError(f"{path} is not valid JSON ({error}); copy or download the model again") from None
+
+
+def _longest_prompt(task: Task, tokenizer: _Tokenizer) -> int:
+    counts = []
+    for prompt in (*task.train, *task.held_out):
+        counts.append(tokenizer.count(prompt.text))
+        if not counts[-1]:
+            raise UserError(f"task {task.name}: prompt {prompt.text!r} has no tokens; begin it with a special token")
+    return max(counts)
+
+
 class _Tokenizer:
     """Counts tokens; uses the small `tokenizers` library where it can, `transformers` only where it must."""
 
     def __init__(self, folder: Path) -> None:
-        self.encode: Any
+        try:
+            self.encode = self._load(folder)
+        except Exception as error:  # tokenizers raises plain Exception
+            reason = str(error).partition("\n")[0]
+            raise UserError(
+                f"model folder {folder} has no tokenizer that can be read ({reason}); add its files"
+            ) from error
+
+    @staticmethod
+    def _load(folder: Path) -> Any:
         if (folder / "tokenizer.json").exists():
             from tokenizers import Tokenizer
 
-            self.encode = Tokenizer.from_file(str(folder / "tokenizer.json")).encode
-        else:
-            from transformers import AutoTokenizer
+            return Tokenizer.from_file(str(folder / "tokenizer.json")).encode
+        from transformers import AutoTokenizer
 
-            self.encode = AutoTokenizer.from_pretrained(folder).encode
+        return AutoTokenizer.from_pretrained(folder).encode
 
     def count(self, text: str) -> int:
         ids = self.encode(text, add_special_tokens=False)
@@ -116,12 +153,17 @@ def _check_interruption(config: Config, tokenizer: _Tokenizer) -> None:
 
 
 def _check_context(config: Config, folder: Path, prompt_tokens: int) -> None:
-    limit = json.loads((folder / "config.json").read_text(encoding="utf-8")).get("max_position_embeddings")
+    limit = _model_config(folder).get("max_position_embeddings")
     needed = prompt_tokens + config.rollout.max_new_tokens
     if limit is not None and needed > limit:
         raise UserError(
             f"rollout.max_new_tokens = {config.rollout.max_new_tokens} and prompts of {prompt_tokens} tokens need a context "
-            f"of {needed}, the model has {limit}; lower rollout.max_new_tokens to {limit - prompt_tokens} or less"
+            f"of {needed}, the model has {limit}; "
+            + (
+                f"lower rollout.max_new_tokens to {limit - prompt_tokens} or less"
+                if limit > prompt_tokens
+                else "choose a model with a longer context or a task with shorter prompts"
+            )
         )
 
 

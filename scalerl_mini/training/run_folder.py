@@ -74,10 +74,8 @@ class RunFolder:
         except OSError as error:
             raise UserError(f"cannot create run folder {self.path}: {error.strerror}; choose another --out") from error
         try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            _hold(descriptor, self.path)
             yield
-        except BlockingIOError:
-            raise UserError(f"a run is going on in {self.path}; wait for it or choose another --out") from None
         finally:
             os.close(descriptor)
 
@@ -125,6 +123,13 @@ class RunFolder:
         path.unlink(missing_ok=True)
         for row in rows:
             append_row(path, row)
+
+
+def _hold(descriptor: int, path: Path) -> None:
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        raise UserError(f"a run is going on in {path}; wait for it or choose another --out") from None
 
 
 def append_row(path: Path, row: dict[str, Any]) -> None:

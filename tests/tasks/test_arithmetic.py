@@ -88,11 +88,11 @@ def test_one_digit_is_singular() -> None:
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"min_digits": 0}, "task.min_digits"),
-        ({"min_digits": 4, "max_digits": 3}, "task.min_digits"),
-        ({"max_digits": 13}, "task.max_digits"),
-        ({"train_prompts": 0}, "task.train_prompts"),
-        ({"held_out_prompts": -1}, "task.held_out_prompts"),
+        ({"min_digits": 0}, "task.options.min_digits"),
+        ({"min_digits": 4, "max_digits": 3}, "task.options.min_digits"),
+        ({"max_digits": 13}, "task.options.max_digits"),
+        ({"train_prompts": 0}, "task.options.train_prompts"),
+        ({"held_out_prompts": -1}, "task.options.held_out_prompts"),
         ({"min_digits": 1}, "not enough different 1-digit problems"),
     ],
 )
