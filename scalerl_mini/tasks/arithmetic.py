@@ -84,8 +84,8 @@ class Arithmetic:
                 raise UserError(f"task.options.{option}: {value!r} is not a whole number; write it as one")
         if not 1 <= min_digits <= max_digits <= MOST_DIGITS:
             raise UserError(
-                f"task.options.min_digits, task.options.max_digits: {min_digits}..{max_digits} is no range within 1..{MOST_DIGITS};"
-                " set min_digits <= max_digits"
+                f"task.options.min_digits, task.options.max_digits: {min_digits}..{max_digits} is no range"
+                f" within 1..{MOST_DIGITS}; set min_digits <= max_digits"
             )
         for option, count in (("train_prompts", train_prompts), ("held_out_prompts", held_out_prompts)):
             if count < 1:
@@ -114,8 +114,8 @@ def _draw_unseen(rng: random.Random, levels: range, count: int, seen: set[tuple[
                 break
         else:
             raise UserError(
-                f"task.options.train_prompts, task.options.held_out_prompts: there are not enough different {digits}-digit problems;"
-                " ask for fewer prompts or raise min_digits"
+                f"task.options.train_prompts, task.options.held_out_prompts: there are not enough"
+                f" different {digits}-digit problems; ask for fewer prompts or raise min_digits"
             )
         seen.add(problem.key)
         yield problem
