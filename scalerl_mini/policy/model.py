@@ -2,7 +2,8 @@
 
 The body runs unmodified on flat token rows; the head is computed by `policy.head` so that its precision is ours to
 choose and the same on both sides. A model whose logits are more than `hidden @ W.T + b` (soft caps, scales) or whose
-attention is not plain causal (sliding windows) is refused at load, because it would be scored wrongly, silently.
+attention is not plain causal (sliding windows, chunks, rotary angles that depend on the batch) is refused at load,
+because it would be scored wrongly, silently.
 """
 
 from __future__ import annotations
@@ -106,5 +107,13 @@ def _refuse_unsupported(config: Any, name: str) -> None:
             raise UserError(
                 f"model {name}: {key} = {getattr(config, key)} is not supported; use a Llama- or Qwen-type model"
             )
-    if "sliding_attention" in (getattr(config, "layer_types", None) or []):
-        raise UserError(f"model {name}: sliding-window attention is not supported; use a model with full attention")
+    mixed = sorted(set(getattr(config, "layer_types", None) or ()) - {"full_attention"})
+    if not mixed and getattr(config, "layer_types", None) is None and getattr(config, "sliding_window", None):
+        mixed = [f"sliding_window = {config.sliding_window}"]
+    if mixed:
+        raise UserError(
+            f"model {name}: {', '.join(mixed)} is not supported; use a model with full attention in all layers"
+        )
+    rope_type = (getattr(config, "rope_parameters", None) or {}).get("rope_type")
+    if rope_type in ("dynamic", "longrope"):  # angles that depend on the longest sequence of a batch
+        raise UserError(f"model {name}: rope_type = {rope_type} is not supported; use a model with fixed rotary angles")

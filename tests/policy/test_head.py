@@ -73,7 +73,7 @@ def test_a_bf16_head_gives_gradients_in_bf16_close_to_the_truth(fp32: bool) -> N
     full = (exact[0] @ exact[1].T + exact[2]).log_softmax(-1).gather(1, targets[:, None])[:, 0]
     (full * upstream(TOKENS)).sum().backward()
     # the inputs are bf16 either way: only with fp32 logits is the result exact
-    gap = float((logprobs.double() - full).abs().max())
+    gap = (logprobs.double() - full).abs().max().item()
     assert gap < 2e-6 if fp32 else 1e-3 < gap < 0.1
     for ours, theirs in zip((hidden, weight, bias), exact, strict=True):
         assert ours.grad.dtype == torch.bfloat16
