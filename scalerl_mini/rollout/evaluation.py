@@ -62,16 +62,18 @@ class EvaluationBoard:
 
     def open(self, version: int) -> None:
         """Trainer: ask for an evaluation of `version`, which must be the newest published one."""
-        self.results["done"] = False
-        self.header["next_prompt"] = 0
-        self.header["version"] = version
-        self.header["request"] += 1
+        with self.segment.lock():
+            self.results["done"] = False
+            self.header["next_prompt"] = 0
+            self.header["version"] = version
+            self.header["request"] += 1
 
-    def take(self, count: int) -> range:
-        """The next `count` prompts (or what is left) for the caller to sample; empty when all are handed out."""
+    def take(self, count: int, version: int) -> range:
+        """The next `count` prompts (or what is left) for a caller that holds `version`; empty when all are handed out,
+        or when another version is evaluated by now: a late caller must not mix its version in."""
         with self.segment.lock():
             start = int(self.header["next_prompt"])
-            stop = min(start + count, self.prompts)
+            stop = min(start + count, self.prompts) if version == self.version else start
             self.header["next_prompt"] = stop
         return range(start, stop)
 
@@ -95,15 +97,16 @@ class EvaluationWorker:
 
     def share(self) -> None:
         """Work on the open evaluation until no prompt is left to take. The policy must hold the board's version, and the
-        engine at least as many free slots as there are samples a prompt."""
-        if self.policy.version != self.board.version:
+        engine at least as many free slots as there are samples a prompt. A caller so late that the others have done it
+        all and gone on finds nothing to do."""
+        if self.policy.version < self.board.version:
             raise RuntimeError(f"evaluation of version {self.board.version} with weights of {self.policy.version}")
         chunk = max(1, min(CHUNK, self.engine.free // self.board.samples))
         left: dict[int, int] = {}
         more = True
         while more or left:
             while more and self.engine.free >= chunk * self.board.samples:
-                taken = self.board.take(chunk)
+                taken = self.board.take(chunk, self.policy.version)
                 more = len(taken) > 0
                 for prompt in taken:
                     left[prompt] = self.board.samples

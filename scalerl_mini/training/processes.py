@@ -81,7 +81,7 @@ class Side:
             self.task,
             self.held_out_prompts,
             self.requests,
-            lambda: control.beat(role, Stage.EVALUATING),
+            lambda: _beat_or_stop(control, role),
         )
 
 
@@ -156,7 +156,7 @@ def build_trainer(spec: RunSpec, side: Side, control: Control) -> Trainer:
 
 def run_generator(spec: RunSpec, number: int) -> None:
     """Main function of generator process `number`."""
-    role = f"generator-{number}"
+    role = generator_roles(spec.config)[number]
     control = Control.attach(spec.control)
     side = Side.build(spec, spec.config.runtime.generator_device)
     try:
@@ -170,11 +170,18 @@ def run_generator(spec: RunSpec, number: int) -> None:
         )
     except Stopped:
         return
+    build_generator(spec, number, side, control).run()
+    control.beat(role, Stage.DONE)
+
+
+def build_generator(spec: RunSpec, number: int, side: Side, control: Control) -> Generator:
+    """Generator `number`, attached to the segments that the trainer has created."""
+    role = generator_roles(spec.config)[number]
     side.policy.version = -1  # nothing is sampled before the first published version is loaded
     board = EvaluationBoard.attach(
         spec.segment_path("evaluation"), len(side.held_out_prompts), spec.config.evaluation.samples
     )
-    generator = Generator(
+    return Generator(
         owner=number,
         role=role,
         policy=side.policy,
@@ -189,8 +196,13 @@ def run_generator(spec: RunSpec, number: int) -> None:
         control=control,
         group_size=spec.config.rollout.group_size,
     )
-    generator.run()
-    control.beat(role, Stage.DONE)
+
+
+def _beat_or_stop(control: Control, role: str) -> None:
+    """Sign of life during an evaluation, which a Ctrl-C need not wait out; it is done again after a resume."""
+    control.beat(role, Stage.EVALUATING)
+    if control.stopping:
+        raise Stopped(str(control.stop_reason))
 
 
 def _prepare_torch(config: Config) -> None:

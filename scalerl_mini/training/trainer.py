@@ -57,6 +57,7 @@ class Trainer:
     def __post_init__(self) -> None:
         self.weights = WeightBytes(self.policy)
         self.generator_wait = 0.0
+        self.exhausted: str | None = None
 
     def run(self) -> str | None:
         """Train to the last step; returns why the run ended early, or None. The newest state is always saved."""
@@ -66,13 +67,20 @@ class Trainer:
             self._evaluate_if_due()
             self.meter.start()
             self._issue()
-            while self.policy.version < self.config.training.steps:
+            while self._batch_is_issued():
                 self._step()
-        except (Stopped, CurriculumExhausted) as ending:
+            if self.policy.version < self.config.training.steps:
+                reason = self.exhausted
+                self._evaluate()
+        except Stopped as ending:
             reason = str(ending)
         self.meter.pause()
         self._checkpoint()
         return reason
+
+    def _batch_is_issued(self) -> bool:
+        """Whether there is a next batch: not after the last step, nor when the curriculum has too few prompts left."""
+        return self.gate.issued >= self.gate.batch(self.policy.version).stop
 
     def _step(self) -> None:
         version = self.policy.version
@@ -120,11 +128,15 @@ class Trainer:
         self.gate.publish(version)
 
     def _issue(self) -> None:
-        """Hand out every ticket the gate allows, but none beyond the last step."""
+        """Hand out every ticket the gate allows, but none beyond the last step, and none when no prompt is left."""
         last = self.config.training.steps * self.config.pipeline.prompts_per_step
         tickets = []
         while self.gate.may_issue() and self.gate.issued < last:
-            prompt, epoch = self.outstanding.get(self.gate.issued) or self.curriculum.draw()
+            try:
+                prompt, epoch = self.outstanding.get(self.gate.issued) or self.curriculum.draw()
+            except CurriculumExhausted as ending:  # what is issued already is still trained
+                self.exhausted = str(ending)
+                break
             ticket = self.gate.issue()
             self.outstanding[ticket.sequence] = prompt, epoch
             tickets.append((ticket, prompt, epoch))
@@ -151,8 +163,12 @@ class Trainer:
         return waited
 
     def _evaluate_if_due(self) -> None:
-        due = self.config.evaluation.due(self.policy.version, self.config.training.steps)
-        if due and self.policy.version > self.evaluator.newest:
+        if self.config.evaluation.due(self.policy.version, self.config.training.steps):
+            self._evaluate()
+
+    def _evaluate(self) -> None:
+        """Evaluate the newest version, unless that has been done (before a resume)."""
+        if self.policy.version > self.evaluator.newest:
             self.meter.pause()
             self.evaluator.run(self.policy.version, self.meter)
             self._generator_wait()  # idle time during an evaluation is not waiting for work
