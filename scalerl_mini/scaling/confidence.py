@@ -1,0 +1,162 @@
+"""Confidence distributions: for any quantity, the probability that the data give to "it is at most this value".
+
+A quantity of the curve (the ceiling A, R(C), a gain R(C1) - R(C0)) has its own profile: the least sum of squares with
+the quantity held at a value, over all shapes. Its signed root is a t statistic; averaged over phi it is a distribution,
+from which intervals, P(gain > delta) and P(A1 > A2) are all read. There is no volume term, so an unidentified ceiling is
+reported as such instead of being pulled to the middle of the allowed range.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.special import stdtr, stdtrit
+
+from scalerl_mini.scaling.held import HeldProblem, Quantity, least_held
+from scalerl_mini.scaling.normal import Array, held_precision
+from scalerl_mini.scaling.polish import LOG_B_LIMITS
+from scalerl_mini.scaling.surface import PHI, Surface
+
+TAIL = 0.995  # a quantity is profiled out to this t quantile on both sides ...
+SPACING = np.array([0.0, 0.04, 0.14, 0.32, 0.6, 1.0])  # ... at these shares of the way
+LIGHT = 0.01  # phi values with less weight than this are left out
+
+
+@dataclass(frozen=True)
+class Distribution:
+    """P(quantity <= value) on ascending `values`; below the first it is 0, at or beyond the last it may stay below 1."""
+
+    values: Array
+    cdf: Array
+    low: float = -np.inf  # the range that is allowed at all (A <= 1, B <= 8 ...)
+    high: float = np.inf
+
+    def quantile(self, p: float) -> float:
+        """The value below which the quantity lies with probability p; the limit of the range when p is never reached."""
+        if p <= self.cdf[0]:
+            return float(self.low if np.isfinite(self.low) else self.values[0])
+        if p >= self.cdf[-1]:
+            return float(self.high if np.isfinite(self.high) else self.values[-1])
+        return float(np.interp(p, self.cdf, self.values))
+
+    def interval(self, level: float = 0.9) -> tuple[float, float]:
+        """Central interval of the given level."""
+        return self.quantile(0.5 * (1 - level)), self.quantile(0.5 * (1 + level))
+
+    def above(self, value: float) -> float:
+        """P(quantity > value)."""
+        if value >= self.high:
+            return 0.0
+        if value < self.low:
+            return 1.0
+        return float(1.0 - np.interp(value, self.values, self.cdf, left=0.0, right=1.0))
+
+
+def distribution(surface: Surface, quantity: Quantity) -> Distribution:
+    """Confidence distribution of a point of the curve, its ceiling, or a gain, under one law."""
+    heavy = np.flatnonzero(surface.weight > LIGHT)
+    k0 = 1.0 if quantity.base is None else 0.0
+    offset = k0 * surface.box.shift
+    low, high = (surface.box.low, surface.box.high) if k0 else (0.0, surface.box.high - surface.box.low)
+    middle = _best(surface, quantity)[heavy]
+    targets, log_b, mid = _starts(surface, heavy, middle, k0, _k1(surface, quantity), low, high)
+    problem = HeldProblem(
+        surface.x, surface.y, surface.law, surface.box, surface.mid_limits, quantity,
+        np.repeat(PHI[heavy], targets.shape[1]), np.repeat(surface.kappa[heavy], targets.shape[1]),
+        surface.r0, targets.ravel(),
+    )  # fmt: skip
+    sse = least_held(problem, log_b.ravel(), mid.ravel()).reshape(targets.shape)
+    values = np.unique(targets)
+    roots = np.stack([_root(surface, *row, values) for row in zip(heavy, middle, targets, sse, strict=True)])
+    cdf = surface.weight[heavy] @ stdtr(surface.dof, roots) / surface.weight[heavy].sum()
+    return Distribution(values + offset, np.maximum.accumulate(cdf), low + offset, high + offset)
+
+
+def _root(surface: Surface, f: int, middle: float, targets: Array, sse: Array, values: Array) -> Array:
+    """Signed root of the profile for phi number f, a t statistic, carried over to all `values`."""
+    excess = np.minimum(np.maximum(sse / surface.least[f] - 1.0, 0.0), 1e12)
+    root = np.sign(targets - middle) * np.sqrt(surface.dof * excess)
+    return np.interp(values, targets, np.maximum.accumulate(root))
+
+
+def _best(surface: Surface, quantity: Quantity) -> Array:
+    """The quantity in the best fit of each phi, shifted: [F]."""
+    rise = surface.rise_hat(quantity.x)
+    if quantity.base is None:
+        return surface.r0_hat + surface.d_hat * rise
+    return surface.d_hat * (rise - surface.rise_hat(quantity.base))
+
+
+def _k1(surface: Surface, quantity: Quantity) -> Array:
+    """Factor of D in the quantity at every grid point."""
+    log_b, mid = surface.ridge.points()
+
+    def rise(x: float) -> Array:
+        return np.ones_like(mid) if np.isinf(x) else surface.law.rise(np.exp(log_b) * (x - mid))
+
+    return np.maximum(rise(quantity.x) - (0.0 if quantity.base is None else rise(quantity.base)), 1e-9)
+
+
+def _starts(surface: Surface, heavy: Array, middle: Array, k0: float, k1: Array, low: float, high: float):
+    """Values to profile at, for every phi its own: its best value, and steps out to where the grid says that t is large.
+
+    Returns (values, log B, log C_mid), each [F, T]: the shapes are the grid's best for that value, to start from.
+    """
+    precision = held_precision(surface.eq, k0, k1)[heavy]
+    base, centre = surface.sse[heavy], k0 * surface.grid_r0[heavy] + k1 * surface.grid_d[heavy]
+    least = surface.least[heavy][:, None]
+    every, best = np.arange(len(heavy)), np.argmin(base, axis=1)
+    slack = (1.0 + stdtrit(surface.dof, TAIL) ** 2 / surface.dof) * least - base
+    slack[every, best] = np.maximum(slack[every, best], 0.1 * least[:, 0])
+    half = np.sqrt(np.maximum(slack, 0.0) / precision)
+    bottom = np.clip(np.where(slack > 0, centre - half, np.inf).min(1), low, middle)
+    top = np.clip(np.where(slack > 0, centre + half, -np.inf).max(1), middle, high)
+    down = middle[:, None] - (middle - bottom)[:, None] * SPACING[:0:-1]
+    values = np.concatenate([down, middle[:, None] + (top - middle)[:, None] * SPACING], axis=1)
+    some = np.flatnonzero((slack > 0).any(0))
+    cost = base[:, None, some] + (values[:, :, None] - centre[:, None, some]) ** 2 * precision[:, None, some]
+    start = some[np.argmin(cost, axis=2)]
+    log_b, mid = surface.ridge.points()
+    return values, log_b[start], mid[start]
+
+
+def shape_b(surface: Surface) -> Distribution:
+    """Confidence distribution of the exponent B."""
+    rows = surface.ridge.log_b
+    sse = surface.sse.reshape(len(PHI), *surface.ridge.mids.shape).min(2)
+    return _shape(surface, rows, sse, surface.log_b_hat, LOG_B_LIMITS)
+
+
+def shape_c_mid(surface: Surface) -> Distribution:
+    """Confidence distribution of C_mid, in the curve's unit of compute."""
+    heavy = np.flatnonzero(surface.weight > LIGHT)
+    mids = surface.ridge.mids
+    near = np.stack([surface.excess(f) for f in heavy]).min(0) < 1.5 * stdtrit(surface.dof, TAIL) ** 2
+    inside = mids.ravel()[near] if near.any() else surface.mid_hat[:1]
+    values = np.unique(np.concatenate([np.linspace(inside.min(), inside.max(), 25), surface.mid_hat[heavy]]))
+    sse = np.full((len(PHI), len(values)), np.inf)
+    cube = surface.sse.reshape(len(PHI), *mids.shape)
+    for f in heavy:
+        rows = [
+            np.interp(values, mid, line, left=np.inf, right=np.inf) for mid, line in zip(mids, cube[f], strict=True)
+        ]
+        sse[f] = np.min(rows, axis=0)
+    return _shape(surface, values, sse, surface.mid_hat, surface.mid_limits)
+
+
+def _shape(surface: Surface, log_values: Array, sse: Array, best: Array, limits: tuple[float, float]) -> Distribution:
+    excess = np.minimum(np.maximum(sse / surface.least[:, None] - 1.0, 0.0), 1e12)
+    root = np.sign(log_values - best[:, None]) * np.sqrt(surface.dof * excess)
+    cdf = surface.weight @ stdtr(surface.dof, np.maximum.accumulate(root, axis=1))
+    low, high = np.exp(limits[0]), np.exp(limits[1])
+    return Distribution(np.exp(log_values), np.clip(np.maximum.accumulate(cdf), 0.0, 1.0), float(low), float(high))
+
+
+def mixture(parts: list[Distribution], weights: Array) -> Distribution:
+    """Average of distributions with the given weights (rescaled to sum to 1)."""
+    weights = np.asarray(weights) / np.sum(weights)
+    values = np.unique(np.concatenate([p.values for p in parts]))
+    cdf = sum(w * np.interp(values, p.values, p.cdf, left=0.0) for w, p in zip(weights, parts, strict=True))
+    low, high = min(p.low for p in parts), max(p.high for p in parts)
+    return Distribution(values, np.asarray(cdf), low, high)

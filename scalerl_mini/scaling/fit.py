@@ -1,0 +1,300 @@
+"""`fit`: from a curve to the sigmoid law's parameters, their intervals, and everything that can be asked of them.
+
+The point estimate is plain least squares (exact, bounded 0 <= R_0 <= A <= A_max, .2 <= B <= 8); the intervals average over
+the noise's correlation (see `surface`). Departures from the paper: R_0 is fitted unless measured, intervals are given, and
+a ceiling that the data do not determine is not printed as a number. The paper's own procedure is `paper_grid`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from pathlib import Path
+
+import numpy as np
+from scipy.special import stdtrit
+
+from scalerl_mini.errors import UserError
+from scalerl_mini.scaling import checks
+from scalerl_mini.scaling.confidence import Distribution, distribution, mixture, shape_b, shape_c_mid
+from scalerl_mini.scaling.curve import Curve
+from scalerl_mini.scaling.held import CEILING, Quantity
+from scalerl_mini.scaling.laws import LAWS, SIGMOID
+from scalerl_mini.scaling.normal import Box
+from scalerl_mini.scaling.surface import Start, Surface, explore
+from scalerl_mini.scaling.window import DEFAULT_CUTOFF, Window, window
+
+Interval = tuple[float, float]
+LEAST_HALF_WIDTH = 0.01  # an interval for A is never printed narrower: seed-to-seed spread alone is larger
+R0_SD = 0.01  # a measured R_0 is trusted to this at best: the law's own R_0 need not be the start model's pass rate
+VERDICTS = ((0.04, "identified"), (0.10, "weak"), (0.20, "poor"))
+
+
+@dataclass(frozen=True)
+class Fit:
+    """A fitted curve. `A`, `B`, `C_mid`, `R0` are least-squares values, null where they mean nothing (see `verdict`)."""
+
+    status: str  # ok | too_few_points | no_rise | collapse
+    verdict: str  # identified | weak | poor | unidentified
+    A: float | None
+    B: float | None
+    C_mid: float | None
+    R0: float | None
+    intervals: dict[str, Interval | None]
+    flags: tuple[str, ...]
+    level: float
+    window: Window
+    curve: Curve = field(repr=False)
+    used: Curve = field(repr=False)
+    r0_mode: str = "free"
+    sigma: float | None = None
+    phi: float | None = None
+    reason: str = ""
+    a_max: float = 1.0
+    surface: Surface | None = field(default=None, repr=False)
+    start: Start = field(default=Start(), repr=False)
+
+    @property
+    def n_used(self) -> int:
+        """Number of points in the fit."""
+        return len(self.used)
+
+    @cached_property
+    def forms(self) -> dict[str, Surface]:
+        """Surfaces of all saturating laws on the same points (the sigmoid's is the fit's own)."""
+        if self.surface is None:
+            return {}
+        x, y, box = self.surface.x, self.surface.y, self.surface.box
+        rivals = {name: explore(x, y, law, box, self.start) for name, law in LAWS.items() if law is not SIGMOID}
+        return {SIGMOID.name: self.surface, **rivals}
+
+    def distribution(self, quantity: Quantity, robust: bool = False) -> Distribution:
+        """Confidence distribution of a quantity under the sigmoid, or over all saturating laws."""
+        if self.surface is None:
+            raise UserError(f"{self.curve.name or 'curve'}: {self.status}, so there is no fit to ask: {self.reason}")
+        if not robust:
+            return distribution(self.surface, quantity)
+        surfaces = list(self.forms.values())
+        evidence = np.array([np.logaddexp.reduce(s.evidence) for s in surfaces])
+        return mixture([distribution(s, quantity) for s in surfaces], np.exp(evidence - evidence.max()))
+
+    def value(self, compute: float) -> float:
+        """R(compute) of the least-squares sigmoid, as a fraction."""
+        if self.surface is None:
+            raise UserError(f"{self.curve.name or 'curve'}: {self.status}, so there is no curve to read: {self.reason}")
+        best = self.surface.best
+        rise = SIGMOID.rise(np.exp(best.log_b[0]) * (_log(compute) - best.mid[0]))
+        return float(best.r0[0] + best.d[0] * rise + self.surface.box.shift)
+
+    def at(self, compute: float, robust: bool = False) -> tuple[float, Interval]:
+        """R(compute) and its interval: of the mean curve, without the noise of the evaluation that would measure it."""
+        value = self.value(compute)
+        return value, around(self.distribution(Quantity(_log(compute)), robust).interval(self.level), value)
+
+    def gain(self, compute: float, base: float | None = None, robust: bool = False) -> tuple[float, Interval]:
+        """R(compute) - R(base) and its interval; `base` is the last fitted compute when not given."""
+        base = self.last if base is None else base
+        value = self.value(compute) - self.value(base)
+        quantity = Quantity(_log(compute), _log(base))
+        return value, around(self.distribution(quantity, robust).interval(self.level), value)
+
+    def prob_gain(self, compute: float, delta: float, base: float | None = None, robust: bool = False) -> float:
+        """P(R(compute) - R(base) > delta); `base` is the last fitted compute when not given."""
+        base = self.last if base is None else base
+        return self.distribution(Quantity(_log(compute), _log(base)), robust).above(delta)
+
+    @property
+    def last(self) -> float:
+        """Largest compute in the fit."""
+        return float(self.used.compute[-1])
+
+    def to_dict(self) -> dict[str, object]:
+        """The JSON object of the fit, with a forecast at twice the last compute (see `output`)."""
+        from scalerl_mini.scaling.output import as_dict
+
+        return as_dict(self)
+
+    def to_json(self) -> str:
+        """The same as strict JSON text: null, never NaN."""
+        from scalerl_mini.scaling.output import to_json
+
+        return to_json(self.to_dict())
+
+    def report(self) -> str:
+        """Plain text, see `report.report`."""
+        from scalerl_mini.scaling.report import report
+
+        return report(self)
+
+    def plot(self, path: str | Path) -> Path:
+        """Draw the fit into a PNG or SVG file."""
+        from scalerl_mini.scaling.plots import plot_fit
+
+        return plot_fit(self, path)
+
+
+def _log(compute: float) -> float:
+    if not compute > 0:
+        raise UserError(f"compute {compute:g} is not positive: forecasts need a compute above 0")
+    return float(np.log(compute))
+
+
+def around(interval: Interval, value: float, half: float = 0.0) -> Interval:
+    """The interval, widened where needed to hold the point estimate (and `half` on both sides of it)."""
+    return min(interval[0], value - half), max(interval[1], value + half)
+
+
+def fit(
+    curve: Curve,
+    *,
+    cutoff: float = DEFAULT_CUTOFF,
+    min_compute: float | None = None,
+    max_compute: float | None = None,
+    r0: float | str = "auto",
+    r0_sd: float | None = None,
+    level: float = 0.9,
+    a_max: float = 1.0,
+    robust: bool | None = None,
+) -> Fit:
+    """Fit the sigmoid law.
+
+    Parameters
+    ----------
+    cutoff, min_compute, max_compute: the window; `cutoff` is a share of the largest compute, the others are compute.
+    r0: "free" fits R_0; "first" uses the value measured at compute 0 as a soft observation; "auto" does so when there is
+        one; a number fixes it.
+    r0_sd: standard deviation of the measured R_0 (default: the evaluation's own, at least .01).
+    level: of the intervals, in (0, 1).
+    a_max: largest ceiling allowed.
+    robust: clip outlying residuals; None does so when the `outliers` flag is raised.
+
+    Raises UserError for impossible options; a curve that cannot be fitted gives a `status`, never an exception.
+    """
+    if not 0.0 < level < 1.0 or not 0.0 <= cutoff < 1.0:
+        raise UserError(f"level {level:g} and cutoff {cutoff:g} must lie between 0 and 1")
+    frame = window(curve, cutoff, min_compute, max_compute)
+    used = frame.of(curve)
+    blank = Fit(
+        "ok", "unidentified", None, None, None, None, _no_intervals(), (), level, frame, curve, used, a_max=a_max
+    )
+    start = _start(curve, r0, r0_sd)
+    refused = _refuse(blank)
+    return refused or _fit_points(blank, start, robust)
+
+
+def _no_intervals() -> dict[str, Interval | None]:
+    return {"A": None, "B": None, "C_mid": None}
+
+
+def _start(curve: Curve, r0: float | str, sd: float | None) -> Start:
+    if isinstance(r0, str):
+        if r0 not in ("auto", "free", "first"):
+            raise UserError(f"r0 {r0!r}: give free, first or a number")
+        if r0 == "first" and curve.r0 is None:
+            raise UserError(
+                f"{curve.name or 'curve'}: r0 'first' needs an evaluation at compute 0; use free or a number"
+            )
+        if r0 == "free" or curve.r0 is None:
+            return Start()
+        return Start("soft", curve.r0, max(sd or curve.r0_sd or 0.0, R0_SD))
+    if not 0.0 <= r0 < 1.0:
+        raise UserError(f"r0 {r0:g} is not a pass rate: give a fraction in 0..1")
+    return Start("fixed", float(r0))
+
+
+def _refuse(blank: Fit) -> Fit | None:
+    """The status of a curve that cannot be fitted at all."""
+    y = blank.used.score
+    if len(y) < checks.FEWEST:
+        return replace(
+            blank, status="too_few_points", reason=f"{len(y)} points in the window, {checks.FEWEST} are needed"
+        )
+    fall = checks.collapse(y)
+    if fall:
+        peak = float(blank.used.compute[fall[1]])
+        reason = f"falls by {fall[0]:.3f} after its peak at {peak:.4g}; fit up to there with max_compute"
+        return replace(blank, status="collapse", reason=reason)
+    if np.ptp(y) < 1e-9:
+        return replace(blank, status="no_rise", reason="all scores are equal")
+    return None
+
+
+def _fit_points(blank: Fit, start: Start, robust: bool | None) -> Fit:
+    x, y = np.log(blank.used.compute), blank.used.score
+    surface, start, freed = _surface(x, y, blank.a_max, start)
+    if not checks.rises(surface):
+        reason = "no rise that noise could not have made (F test against a constant, p > .01)"
+        return replace(blank, status="no_rise", reason=reason)
+    residual = _residual(surface)
+    flags = checks.residual_flags(residual, y, checks.mean_phi(surface))
+    if robust or (robust is None and "outliers" in flags):
+        surface = _clipped(surface, y, residual, start)
+    return _summary(blank, surface, start, flags + ["r0_freed"] * freed)
+
+
+def _surface(x: np.ndarray, y: np.ndarray, a_max: float, start: Start) -> tuple[Surface, Start, bool]:
+    """Explore; a soft R_0 that the curve contradicts is set free (a transient raises the law's own R_0)."""
+    shift = float(y.mean())
+    box = Box(-shift, max(a_max, float(y.max()) if a_max == 1.0 else a_max) - shift, shift)
+    surface = explore(x, y - shift, SIGMOID, box, start)
+    if start.kind != "soft" or _agrees(surface, start):
+        return surface, start, False
+    return explore(x, y - shift, SIGMOID, box, Start()), Start(), True
+
+
+def _agrees(surface: Surface, start: Start) -> bool:
+    """Whether the fit reaches the measured R_0 within what its own uncertainty and the measurement's allow."""
+    free = explore(surface.x, surface.y, surface.law, surface.box, Start())
+    t = np.sqrt(np.maximum(surface.least / free.least - 1.0, 0.0) * free.dof)
+    return float(free.weight @ (t < stdtrit(free.dof, 0.95))) > 0.5
+
+
+def _residual(surface: Surface) -> np.ndarray:
+    best = surface.best
+    rise = surface.law.rise(np.exp(best.log_b[0]) * (surface.x - best.mid[0]))
+    return surface.y - best.r0[0] - best.d[0] * rise
+
+
+def _clipped(surface: Surface, y: np.ndarray, residual: np.ndarray, start: Start) -> Surface:
+    """Refit with outlying scores moved to 2.5 robust standard deviations from the first fit."""
+    limit = 2.5 * float(np.median(np.abs(residual))) / 0.6745
+    pulled = np.where(checks.outliers(residual), surface.y - residual + np.clip(residual, -limit, limit), surface.y)
+    return explore(surface.x, pulled, surface.law, surface.box, start)
+
+
+def _summary(blank: Fit, surface: Surface, start: Start, flags: list[str]) -> Fit:
+    best, shift, level = surface.best, surface.box.shift, blank.level
+    a, b, c_mid = float(best.r0[0] + best.d[0] + shift), float(np.exp(best.log_b[0])), float(np.exp(best.mid[0]))
+    interval = around(distribution(surface, CEILING).interval(level), a, LEAST_HALF_WIDTH)
+    interval = max(interval[0], 0.0), min(interval[1], blank.a_max)
+    width = interval[1] - interval[0]
+    verdict = next((name for limit, name in VERDICTS if width < limit), "unidentified")
+    if interval[1] >= blank.a_max - 1e-3:
+        verdict = "unidentified"
+    known = verdict != "unidentified"
+    intervals: dict[str, Interval | None] = {
+        "A": interval,
+        "B": around(shape_b(surface).interval(level), b),
+        "C_mid": around(shape_c_mid(surface).interval(level), c_mid),
+    }
+    n = len(surface.y)
+    flags = [*_window_flags(blank, b, c_mid, interval), *flags]
+    return replace(
+        blank, verdict=verdict, A=a if known else None, B=b if known else None, C_mid=c_mid if known else None,
+        R0=float(best.r0[0] + shift), intervals=intervals, flags=tuple(flags), r0_mode=start.kind, surface=surface,
+        start=start, sigma=float(np.sqrt(best.sse[0] / surface.dof)), phi=checks.mean_phi(surface),
+        reason="" if n >= 10 else "fewer than 10 points",
+    )  # fmt: skip
+
+
+def _window_flags(blank: Fit, b: float, c_mid: float, interval: Interval) -> list[str]:
+    flags = []
+    if blank.used.compute[-1] < c_mid:
+        flags.append("below_c_mid")
+    if interval[1] >= blank.a_max - 1e-3:
+        flags.append("unbounded_above")
+    if b > 6.0:
+        flags.append("step_like")
+    if blank.n_used < 10:
+        flags.append("few_points")
+    return flags

@@ -1,0 +1,89 @@
+"""The plain-text report of a fit, made to be pasted."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from scalerl_mini.scaling.cuts import cut_table
+from scalerl_mini.scaling.fit import Fit
+from scalerl_mini.scaling.forecast import FAR, Forecast, forecast
+from scalerl_mini.scaling.held import CEILING
+
+
+def report(
+    fit: Fit, forecasts: Sequence[Forecast] | None = None, worth: float | None = None, robust: bool = True
+) -> str:
+    """Several lines: data, parameters, ceiling, cut table, forecast, decision, flags."""
+    lines = [_head(fit), *(f"{'':14}{note}" for note in fit.curve.notes)]
+    if fit.surface is None:
+        return "\n".join([*lines, f"{fit.status:<14}{fit.reason}: no fit"])
+    lines += [_parameters(fit), *_ceiling(fit, robust), _cuts(fit)]
+    rows = forecast(fit, worth=worth, robust=robust) if forecasts is None else forecasts
+    lines += [_forecast_line(fit, row, i == 0) for i, row in enumerate(rows)]
+    if worth is not None:
+        lines += [_decision(row, worth, i == 0) for i, row in enumerate(rows)]
+    lines.append(f"{'flags':<14}{', '.join(fit.flags) if fit.flags else 'none'}")
+    lines.append(
+        f"{'':14}one run: the spread from seed to seed (about .015 in A in the paper) is in none of these intervals"
+    )
+    return "\n".join(lines)
+
+
+def _head(fit: Fit) -> str:
+    x = fit.curve.x
+    span = f"{fit.used.compute[0]:.4g} to {fit.last:.4g}" if fit.n_used else "no points"
+    cut = f"cutoff {fit.window.low:.4g}" if fit.window.low else "no cutoff"
+    return f"{'curve':<14}{fit.curve.name or 'curve'}: {fit.n_used} of {len(fit.curve)} points, {x} {span}, {cut}"
+
+
+def _parameters(fit: Fit) -> str:
+    def number(value: float | None, form: str) -> str:
+        return "not identified" if value is None else format(value, form)
+
+    return (
+        f"{'sigmoid':<14}A = {number(fit.A, '.4f')}  B = {number(fit.B, '.2f')}  C_mid = {number(fit.C_mid, '.4g')}  "
+        f"R_0 = {number(fit.R0, '.3f')} ({fit.r0_mode})  sigma = {number(fit.sigma, '.4f')}  phi = {number(fit.phi, '.2f')}"
+    )
+
+
+def _ceiling(fit: Fit, robust: bool) -> list[str]:
+    low, high = fit.intervals["A"] or (0.0, fit.a_max)
+    percent = f"{100 * fit.level:.0f}%"
+    name = "A: not identified" if fit.A is None else f"{fit.verdict}"
+    lines = [f"{'ceiling A':<14}{percent} [{low:.3f}, {high:.3f}]  {name}{_why(fit)}"]
+    if robust:
+        low, high = fit.distribution(CEILING, robust=True).interval(fit.level)
+        lines.append(f"{'':14}{percent} [{low:.3f}, {high:.3f}]  if other saturating laws are allowed")
+    return lines
+
+
+def _why(fit: Fit) -> str:
+    assert fit.surface is not None
+    ratio = fit.last / float(np.exp(fit.surface.best.mid[0]))
+    if fit.verdict == "identified":
+        return f" (the data reach {ratio:.1f} C_mid)"
+    return f" (the data reach {ratio:.1f} C_mid; A within .02 needs about 3 to 6)"
+
+
+def _cuts(fit: Fit) -> str:
+    table = cut_table(fit)
+    cells = ", ".join(f"{100 * share:.0f}%: {'-' if a is None else format(a, '.3f')}" for share, a in table)
+    return f"{'A by cut':<14}{cells}"
+
+
+def _forecast_line(fit: Fit, row: Forecast, first: bool) -> str:
+    far = f"  ({row.compute / fit.last:.0f}x extrapolation)" if row.compute > FAR * fit.last else ""
+    robust = f"  other laws [{row.robust[0]:.3f}, {row.robust[1]:.3f}]" if row.robust else ""
+    return (
+        f"{'forecast' if first else '':<14}at {row.compute:.4g}  R = {row.value:.3f} [{row.interval[0]:.3f}, {row.interval[1]:.3f}]"
+        f"{robust}  gain [{row.gain[0]:+.3f}, {row.gain[1]:+.3f}]  {row.per_compute:+.2g} per unit{far}"
+    )
+
+
+def _decision(row: Forecast, worth: float, first: bool) -> str:
+    return (
+        f"{'decision' if first else '':<14}{row.decision}: P(gain to {row.compute:.4g} > {worth:g}) = {row.prob_worth:.2f}, "
+        f"{row.prob_worth_robust:.2f} if other laws are allowed"
+    )
