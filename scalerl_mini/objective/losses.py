@@ -1,7 +1,8 @@
 """Policy losses: each is one small function from log-ratios to per-token terms that are to be maximised.
 
 The importance ratio rho = pi_train(y_t) / pi_gen(y_t) has the *generator's* probability at sampling time below the line,
-so one ratio carries staleness and kernel mismatch together (paper section 2).
+so one ratio carries staleness and kernel mismatch together (paper section 2). Every loss returns, beside its terms, which
+tokens its bound has taken hold of: clipped (PPO type: no gradient left) or capped (CISPO: a bounded one).
 """
 
 from __future__ import annotations
@@ -14,6 +15,8 @@ from torch import Tensor
 
 MAX_LOG_RATIO = 20.0  # exp(20) = 5e8: far beyond any cap, and exp cannot overflow
 
+Terms = tuple[Tensor, Tensor]  # terms [N, T] and bounded [N, T] bool
+
 
 @dataclass(frozen=True)
 class PolicyLoss:
@@ -24,19 +27,54 @@ class PolicyLoss:
     metrics: dict[str, float]
 
 
-def cispo(logprobs: Tensor, ratio: Tensor, advantages: Tensor, eps_max: float = 5.0) -> tuple[Tensor, Tensor]:
+def cispo(logprobs: Tensor, log_ratio: Tensor, advantages: Tensor, mask: Tensor, eps_max: float = 5.0) -> Terms:
     """CISPO: sg(min(rho, eps_max)) * A * log pi. The cap is on the ratio itself and there is no lower one; the gradient
-    is that of REINFORCE times the capped ratio, so no token ever loses its gradient. Returns terms and capped [N, T]."""
-    weight = ratio.detach().clamp(max=eps_max)
-    return weight * advantages * logprobs, ratio > eps_max
+    is that of REINFORCE times the capped ratio, so no token ever loses its gradient."""
+    ratio = log_ratio.detach().exp()
+    return ratio.clamp(max=eps_max) * advantages * logprobs, ratio > eps_max
 
 
-def reinforce(logprobs: Tensor, ratio: Tensor, advantages: Tensor) -> tuple[Tensor, Tensor]:
+def reinforce(logprobs: Tensor, log_ratio: Tensor, advantages: Tensor, mask: Tensor) -> Terms:
     """REINFORCE: A * log pi, no importance ratio - the ablation without importance sampling."""
-    return advantages * logprobs, torch.zeros_like(ratio, dtype=torch.bool)
+    return advantages * logprobs, torch.zeros_like(mask)
 
 
-LOSSES: dict[str, Callable[..., tuple[Tensor, Tensor]]] = {"cispo": cispo, "reinforce": reinforce}
+def grpo(logprobs: Tensor, log_ratio: Tensor, advantages: Tensor, mask: Tensor, eps: float = 0.2) -> Terms:
+    """GRPO: min(rho A, clip(rho, 1 - eps, 1 + eps) A); eps = 0.2 on both sides in the DeepSeek recipe."""
+    return dapo(logprobs, log_ratio, advantages, mask, eps_low=eps, eps_high=eps)
+
+
+def dapo(
+    logprobs: Tensor, log_ratio: Tensor, advantages: Tensor, mask: Tensor, eps_low: float = 0.2, eps_high: float = 0.26
+) -> Terms:
+    """DAPO: GRPO with a wider upper clip, 0.2 / 0.26 in this paper (0.2 / 0.28 in DAPO's own)."""
+    return _clipped_surrogate(log_ratio.exp(), advantages, eps_low, eps_high)
+
+
+def gspo(
+    logprobs: Tensor, log_ratio: Tensor, advantages: Tensor, mask: Tensor, eps_low: float = 3e-3, eps_high: float = 4e-3
+) -> Terms:
+    """GSPO: min(s A, clip(s, 1 - eps_low, 1 + eps_high) A) with the length-normalised sequence ratio
+    s = exp(mean_t log rho); its clipped term is given to every token of the completion."""
+    tokens = mask.sum(1, keepdim=True).clamp(min=1)
+    sequence_ratio = (log_ratio.sum(1, keepdim=True) / tokens).exp().expand(log_ratio.shape)
+    return _clipped_surrogate(sequence_ratio, advantages, eps_low, eps_high)
+
+
+def _clipped_surrogate(ratio: Tensor, advantages: Tensor, eps_low: float, eps_high: float) -> Terms:
+    """PPO's pessimistic bound, and where it is in force (the gradient there is zero)."""
+    terms = torch.minimum(ratio * advantages, ratio.clamp(1 - eps_low, 1 + eps_high) * advantages)
+    clipped = torch.where(advantages > 0, ratio > 1 + eps_high, ratio < 1 - eps_low) & (advantages != 0)
+    return terms, clipped
+
+
+LOSSES: dict[str, Callable[..., Terms]] = {
+    "cispo": cispo,
+    "reinforce": reinforce,
+    "grpo": grpo,
+    "dapo": dapo,
+    "gspo": gspo,
+}
 
 
 def policy_loss(
@@ -59,22 +97,24 @@ def policy_loss(
         raise ValueError(f"kind must be one of {', '.join(LOSSES)}, got {kind!r}")
     zero = torch.zeros((), dtype=logprobs.dtype, device=logprobs.device)
     logprobs = torch.where(mask, logprobs, zero)
-    log_ratio = torch.where(mask, logprobs.detach() - behavior_logprobs, zero)
-    ratio = log_ratio.clamp(-MAX_LOG_RATIO, MAX_LOG_RATIO).exp()
-    terms, capped = LOSSES[kind](logprobs, ratio, advantages[:, None], **constants)
+    log_ratio = torch.where(mask, logprobs - behavior_logprobs, zero).clamp(-MAX_LOG_RATIO, MAX_LOG_RATIO)
+    terms, bounded = LOSSES[kind](logprobs, log_ratio, advantages[:, None], mask, **constants)
     loss = -(torch.where(mask, weights, zero.to(weights.dtype)) * torch.where(mask, terms, zero)).sum()
-    return PolicyLoss(loss, _metrics(log_ratio, ratio, capped, mask))
+    return PolicyLoss(loss, _metrics(log_ratio.detach(), bounded, advantages, mask))
 
 
 @torch.no_grad()
-def _metrics(log_ratio: Tensor, ratio: Tensor, capped: Tensor, mask: Tensor) -> dict[str, float]:
+def _metrics(log_ratio: Tensor, bounded: Tensor, advantages: Tensor, mask: Tensor) -> dict[str, float]:
     """Sums over the mask. `mismatch_kl_sum` is the k3 estimate of KL(generator || trainer): rho - 1 - log rho."""
     tokens = int(mask.sum())
-    inside = ratio[mask]
+    inside = log_ratio[mask]
+    ratio = inside.exp()
+    positive = (bounded & (advantages[:, None] > 0))[mask]
     return {
         "tokens": float(tokens),
-        "ratio_sum": float(inside.sum()),
-        "ratio_max": float(inside.max()) if tokens else 0.0,
-        "capped_sum": float(capped[mask].sum()),
-        "mismatch_kl_sum": float((ratio - 1 - log_ratio)[mask].sum()),
+        "ratio_sum": float(ratio.sum()),
+        "ratio_max": float(ratio.max()) if tokens else 0.0,
+        "capped_sum": float(bounded[mask].sum()),
+        "capped_positive_sum": float(positive.sum()),
+        "mismatch_kl_sum": float((ratio - 1 - inside).sum()),
     }

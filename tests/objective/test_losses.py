@@ -49,6 +49,7 @@ def test_cispo_by_hand() -> None:
             "ratio_sum": 2 + 0.5 + math.e**3,
             "ratio_max": math.e**3,
             "capped_sum": 1,
+            "capped_positive_sum": 1,
             "mismatch_kl_sum": kl,
         },
         rel=1e-12,
