@@ -94,11 +94,11 @@ class Generator:
         self.control.add(self.role, "weight_loads", 1)
 
     def _evaluate(self) -> None:
+        self.evaluated = self.evaluation.board.request
         if self.policy.version < self.evaluation.board.version:
             self._load()
         self.control.beat(self.role, Stage.EVALUATING)
         start = time.monotonic()
-        self.evaluated = self.evaluation.board.request
         self.evaluation.share()
         self.control.add(self.role, "evaluation_s", time.monotonic() - start)
 

@@ -24,6 +24,7 @@ from scalerl_mini.rollout.interruption import Interruption
 from scalerl_mini.seeds import uniform
 
 NEVER = np.iinfo(np.int32).max
+BELOW_ONE = np.float32(1 - 2.0**-24)  # a draw that fp32 rounds up to 1 would pick the last token, however impossible
 
 
 class TorchEngine:
@@ -52,7 +53,6 @@ class TorchEngine:
         self.limit = np.zeros(slots, np.int64)
         self.force_from = np.full(slots, NEVER, np.int64)  # completion index of the first forced token
         self.thinking = np.zeros(slots, bool)
-        self.interrupted = np.zeros(slots, bool)
         self.seeds = np.zeros(slots, np.uint64)
         self.tokens = np.zeros((slots, completion_tokens), np.int32)
         self.logprobs = np.zeros((slots, completion_tokens), np.float32)
@@ -69,6 +69,8 @@ class TorchEngine:
 
     def submit(self, request: Request) -> None:
         capacity = self.cache.keys.shape[3]
+        if not request.prompt:
+            raise ValueError("request without a prompt: the first token would have nothing to be sampled from")
         if request.max_new_tokens > self.completion_tokens or len(request.prompt) + request.max_new_tokens > capacity:
             raise ValueError(
                 f"request of {len(request.prompt)} + {request.max_new_tokens} tokens does not fit a slot of {capacity}"
@@ -109,7 +111,6 @@ class TorchEngine:
             self.seeds[slot] = request.seed
             self.force_from[slot] = NEVER
             self.thinking[slot] = self.interruption is not None and request.thinking_budget is not None
-            self.interrupted[slot] = False
             starting.append(int(slot))
         return starting
 
@@ -148,7 +149,8 @@ class TorchEngine:
     def _sample(self, hidden: Tensor, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Draw one token a row by inverting the distribution function at the row's own uniform number."""
         log_p = self.policy.logits(hidden, self.temperature).log_softmax(-1)
-        draws = torch.from_numpy(uniform(self.seeds[rows], self.length[rows]).astype(np.float32)).to(hidden.device)
+        numbers = uniform(self.seeds[rows], self.length[rows]).astype(np.float32)
+        draws = torch.from_numpy(np.minimum(numbers, BELOW_ONE)).to(hidden.device)
         cdf = log_p.exp().cumsum(-1)
         tokens = torch.searchsorted(cdf, draws[:, None] * cdf[:, -1:], right=True).clamp_(max=cdf.shape[1] - 1)
         if self.interruption is not None:
@@ -190,7 +192,6 @@ class TorchEngine:
             if request is not None and self.length[slot] == request.thinking_budget:
                 self.force_from[slot] = self.length[slot]
                 self.thinking[slot] = False
-                self.interrupted[slot] = True
 
     def _ended(self, rows: np.ndarray) -> np.ndarray:
         last = self.length[rows] - 1
@@ -208,7 +209,7 @@ class TorchEngine:
             versions=self.versions[slot, :count].copy(),
             mask=self.mask[slot, :count].copy(),
             finish="eos" if ended else "length",
-            interrupted=bool(self.interrupted[slot]),
+            interrupted=not self.mask[slot, :count].all(),
         )
         self._release(slot)
         return finished
