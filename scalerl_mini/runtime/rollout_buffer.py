@@ -154,12 +154,14 @@ class RolloutBuffer:
                 slot["state"] = SlotState.FREE
 
     def reissue(self, owner: int) -> list[int]:
-        """Issue again what a dead generator had claimed, under the same sequence; returns those sequences.
+        """Issue again what a dead generator had claimed, cleared, under the same sequence; returns those sequences.
 
         Only for a process that is gone (killed and joined): one that is merely slow could still write into the slot.
         """
         with self._segment.lock():
             held = (self._slots["state"] == SlotState.CLAIMED) & (self._slots["owner"] == owner)
+            for name in _PAYLOAD:
+                self._slots[name][held] = 0
             self._slots["state"][held] = SlotState.ISSUED
             return sorted(int(sequence) for sequence in self._slots["sequence"][held])
 

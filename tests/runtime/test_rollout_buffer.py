@@ -1,15 +1,11 @@
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Callable
-
 import numpy as np
 import pytest
 
 from scalerl_mini.runtime.gate import StalenessGate, Ticket
 from scalerl_mini.runtime.rollout_buffer import BufferShape, ClaimLost, Finish, RolloutBuffer, SlotState
 from scalerl_mini.runtime.weight_channel import TensorSpec, WeightChannel
-from tests.runtime.support import Crash, at_line, crash
 
 SHAPE = BufferShape(capacity=4, group_size=3, prompt_tokens=5, completion_tokens=7)
 
@@ -19,12 +15,12 @@ def buffer(prefix: str) -> RolloutBuffer:
     return RolloutBuffer.create(prefix + ".rollouts", SHAPE)
 
 
-def _issue(buffer: RolloutBuffer, *sequences: int, needs_version: int = 0) -> None:
+def issue(buffer: RolloutBuffer, *sequences: int, needs_version: int = 0) -> None:
     for sequence in sequences:
         buffer.issue(Ticket(sequence, needs_version), prompt_index=100 + sequence, epoch=sequence // 10)
 
 
-def _complete(buffer: RolloutBuffer, owner: int = 0) -> int:
+def complete(buffer: RolloutBuffer, owner: int = 0) -> int:
     record = buffer.claim(owner, 10**6)
     assert record is not None
     buffer.commit(int(record["sequence"]))
@@ -32,7 +28,7 @@ def _complete(buffer: RolloutBuffer, owner: int = 0) -> int:
 
 
 def test_everything_a_generator_writes_reaches_the_trainer_without_a_copy(buffer: RolloutBuffer) -> None:
-    _issue(buffer, 0, 1)
+    issue(buffer, 0, 1)
     other = RolloutBuffer.attach(buffer.path)
     assert other.shape == SHAPE
     record = other.claim(owner=7, loaded_version=0)
@@ -68,32 +64,52 @@ def test_the_layout_of_a_record() -> None:
 
 
 def test_an_issued_slot_is_cleared_of_the_group_before(buffer: RolloutBuffer) -> None:
-    _issue(buffer, 0)
+    issue(buffer, 0)
     record = buffer.claim(0, 0)
     assert record is not None
     record["mask"][:] = True
     record["tokens"][:] = 9
     buffer.commit(0)
     buffer.free([0])
-    _issue(buffer, 4)
+    issue(buffer, 4)
     fresh = buffer.claim(0, 0)
     assert fresh is not None
     assert not fresh["mask"].any()
     assert not fresh["tokens"].any()
 
 
+def test_a_group_issued_again_is_cleared_of_what_the_dead_generator_wrote(buffer: RolloutBuffer) -> None:
+    issue(buffer, 0, 1)
+    record = buffer.claim(5, 0)
+    kept = buffer.claim(6, 0)
+    assert record is not None
+    assert kept is not None
+    record["mask"][:] = kept["mask"][:] = True
+    record["prompt_length"] = 3
+    buffer.reissue(5)
+    assert not record["mask"].any()
+    assert record["prompt_length"] == 0
+    assert kept["mask"].all()
+
+
+def test_several_are_issued_in_one_move(buffer: RolloutBuffer) -> None:
+    buffer.issue_all([(Ticket(sequence, 0), 100 + sequence, 0) for sequence in range(3)])
+    assert buffer.counts()["issued"] == 3
+    assert [complete(buffer) for _ in range(3)] == [0, 1, 2]
+
+
 def test_the_lowest_sequence_is_claimed_first_also_after_the_slots_wrapped(buffer: RolloutBuffer) -> None:
-    _issue(buffer, 0, 1, 2, 3)
-    assert [_complete(buffer), _complete(buffer)] == [0, 1]
+    issue(buffer, 0, 1, 2, 3)
+    assert [complete(buffer), complete(buffer)] == [0, 1]
     buffer.free([0, 1])
-    _issue(buffer, 5, 4)
-    assert [_complete(buffer) for _ in range(4)] == [2, 3, 4, 5]
+    issue(buffer, 5, 4)
+    assert [complete(buffer) for _ in range(4)] == [2, 3, 4, 5]
     assert buffer.claim(0, 0) is None
 
 
 def test_a_generator_with_old_weights_gets_nothing(buffer: RolloutBuffer) -> None:
-    _issue(buffer, 0, needs_version=2)
-    _issue(buffer, 1, needs_version=3)
+    issue(buffer, 0, needs_version=2)
+    issue(buffer, 1, needs_version=3)
     assert buffer.claim(0, -1) is None
     assert buffer.claim(0, 1) is None
     record = buffer.claim(0, 2)
@@ -105,15 +121,15 @@ def test_a_generator_with_old_weights_gets_nothing(buffer: RolloutBuffer) -> Non
 
 def test_counts_by_state(buffer: RolloutBuffer) -> None:
     assert buffer.counts() == {"free": 4, "issued": 0, "claimed": 0, "ready": 0}
-    _issue(buffer, 0, 1, 2)
-    _complete(buffer)
+    issue(buffer, 0, 1, 2)
+    complete(buffer)
     buffer.claim(0, 0)
     assert buffer.counts() == {"free": 1, "issued": 1, "claimed": 1, "ready": 1}
 
 
 def test_a_group_is_ready_only_under_its_own_sequence(buffer: RolloutBuffer) -> None:
-    _issue(buffer, 0)
-    _complete(buffer)
+    issue(buffer, 0)
+    complete(buffer)
     assert buffer.ready([0]) == 1
     assert buffer.ready([4]) == 0
     with pytest.raises(RuntimeError, match="view sequence 4: its slot holds sequence 0 in state READY"):
@@ -124,7 +140,7 @@ def test_a_group_is_ready_only_under_its_own_sequence(buffer: RolloutBuffer) -> 
 @pytest.mark.parametrize("move", ["view", "free"])
 def test_what_is_not_ready_is_neither_viewed_nor_freed(buffer: RolloutBuffer, state: SlotState, move: str) -> None:
     if state != SlotState.FREE:
-        _issue(buffer, 0)
+        issue(buffer, 0)
     if state == SlotState.CLAIMED:
         buffer.claim(0, 0)
     with pytest.raises(RuntimeError, match=f"cannot {move} sequence 0: .* in state {state.name}"):
@@ -133,17 +149,17 @@ def test_what_is_not_ready_is_neither_viewed_nor_freed(buffer: RolloutBuffer, st
 
 @pytest.mark.parametrize("state", [SlotState.ISSUED, SlotState.CLAIMED, SlotState.READY])
 def test_a_slot_in_use_is_not_issued(buffer: RolloutBuffer, state: SlotState) -> None:
-    _issue(buffer, 0)
+    issue(buffer, 0)
     if state != SlotState.ISSUED:
         buffer.claim(0, 0)
     if state == SlotState.READY:
         buffer.commit(0)
     with pytest.raises(RuntimeError, match=f"issue sequence 4: its slot holds sequence 0 in state {state.name}"):
-        _issue(buffer, 4)
+        issue(buffer, 4)
 
 
 def test_what_was_not_claimed_here_is_not_committed(buffer: RolloutBuffer) -> None:
-    _issue(buffer, 0)
+    issue(buffer, 0)
     with pytest.raises(ClaimLost):
         buffer.commit(0)
     other = RolloutBuffer.attach(buffer.path)
@@ -157,11 +173,11 @@ def test_what_was_not_claimed_here_is_not_committed(buffer: RolloutBuffer) -> No
 
 def test_groups_of_a_dead_generator_are_issued_again_and_its_claim_is_void(buffer: RolloutBuffer) -> None:
     dead, living = RolloutBuffer.attach(buffer.path), RolloutBuffer.attach(buffer.path)
-    _issue(buffer, 0, 1, 2, 3)
+    issue(buffer, 0, 1, 2, 3)
     dead.claim(5, 0)
     living.claim(6, 0)
     dead.claim(5, 0)
-    _complete(dead, 5)
+    complete(dead, 5)
     assert buffer.reissue(5) == [0, 2]
     assert buffer.reissue(5) == []
     assert buffer.counts() == {"free": 0, "issued": 2, "claimed": 1, "ready": 1}
@@ -177,7 +193,7 @@ def test_groups_of_a_dead_generator_are_issued_again_and_its_claim_is_void(buffe
 
 def test_a_restarted_generator_of_the_same_number_does_not_revive_the_old_claim(buffer: RolloutBuffer) -> None:
     old, new = RolloutBuffer.attach(buffer.path), RolloutBuffer.attach(buffer.path)
-    _issue(buffer, 0)
+    issue(buffer, 0)
     old.claim(5, 0)
     buffer.reissue(5)
     new.claim(5, 0)
@@ -188,12 +204,12 @@ def test_a_restarted_generator_of_the_same_number_does_not_revive_the_old_claim(
 
 def test_a_claim_does_not_survive_the_reuse_of_its_slot(buffer: RolloutBuffer) -> None:
     old, new = RolloutBuffer.attach(buffer.path), RolloutBuffer.attach(buffer.path)
-    _issue(buffer, 0)
+    issue(buffer, 0)
     old.claim(5, 0)
     buffer.reissue(5)
-    _complete(new)
+    complete(new)
     buffer.free([0])
-    _issue(buffer, 4)
+    issue(buffer, 4)
     new.claim(5, 0)
     with pytest.raises(ClaimLost):
         old.commit(0)
@@ -212,71 +228,14 @@ def test_another_kind_of_segment_is_refused(prefix: str) -> None:
         RolloutBuffer.attach(channel.path)
 
 
-def _crash_everywhere(prefix: str, prepare: Callable[[RolloutBuffer], None], move: str, *args: object) -> list[dict]:
-    """Die before every line of one move, in a fresh buffer each; returns the counts that others then see."""
-    outcomes, line, finished = [], 0, False
-    while not finished:
-        line += 1
-        buffer = RolloutBuffer.create(f"{prefix}.{move}{line}", SHAPE)
-        prepare(buffer)
-        with contextlib.suppress(Crash), at_line(getattr(RolloutBuffer, move), line, crash) as seen:
-            getattr(buffer, move)(*args)
-        finished = len(seen) < line
-        other = RolloutBuffer.attach(buffer.path)
-        outcomes.append(other.counts())
-        other.reissue(0)
-        if other.counts()["free"] == 4:
-            _issue(other, 0)
-        if not other.ready([0]):
-            assert _complete(other) == 0
-        assert other.view(0)["prompt_index"] == 100
-        other.free([0])
-        assert other.counts()["free"] == 4
-        buffer.unlink()
-    return outcomes
-
-
-def _claimed(buffer: RolloutBuffer) -> None:
-    _issue(buffer, 0)
-    buffer.claim(0, 0)
-
-
-def _ready(buffer: RolloutBuffer) -> None:
-    _claimed(buffer)
-    buffer.commit(0)
-
-
-@pytest.mark.parametrize(
-    ("move", "args", "prepare", "before", "after"),
-    [
-        ("issue", (Ticket(0, 0), 100, 0), lambda buffer: None, "free", "issued"),
-        ("claim", (0, 0), lambda buffer: _issue(buffer, 0), "issued", "claimed"),
-        ("commit", (0,), _claimed, "claimed", "ready"),
-        ("free", ([0],), _ready, "ready", "free"),
-        ("reissue", (0,), _claimed, "claimed", "issued"),
-    ],
-)
-def test_death_at_any_line_of_a_move_leaves_the_slot_before_or_after_it(
-    prefix: str, move: str, args: tuple[object, ...], prepare: Callable[[RolloutBuffer], None], before: str, after: str
-) -> None:
-    """A SIGKILL at any point: the slot is in the old or the new state, nothing is locked, and the run can go on."""
-    outcomes = _crash_everywhere(prefix, prepare, move, *args)
-    states = [
-        next(name for name in (before, after) if counts[name] == (4 if name == "free" else 1)) for counts in outcomes
-    ]
-    assert states[0] == before
-    assert states[-1] == after
-    assert states == sorted(states, key=[before, after].index)
-
-
 def test_gate_and_buffer_fit_together_for_many_steps(prefix: str) -> None:
     """The trainer's whole cycle on one thread: capacity (k + 1) P is always enough, and everything comes in order."""
     gate = StalenessGate(prompts_per_step=3, k=2)
     buffer = RolloutBuffer.create(prefix + ".rollouts", BufferShape(gate.capacity, 1, 1, 1))
     for version in range(50):
-        _issue(buffer, *(gate.issue().sequence for _ in range(gate.may_issue())))
+        issue(buffer, *(gate.issue().sequence for _ in range(gate.may_issue())))
         assert buffer.counts()["free"] == 0
-        assert [_complete(buffer) for _ in range(3)] == list(gate.batch(version))
+        assert [complete(buffer) for _ in range(3)] == list(gate.batch(version))
         assert buffer.ready(gate.batch(version)) == 3
         assert [buffer.view(s)["prompt_index"] for s in gate.batch(version)] == [100 + s for s in gate.batch(version)]
         gate.publish(version + 1)
