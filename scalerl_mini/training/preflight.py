@@ -124,7 +124,12 @@ class _Tokenizer:
         return AutoTokenizer.from_pretrained(folder).encode
 
     def count(self, text: str) -> int:
-        ids = self.encode(text, add_special_tokens=False)
+        try:
+            ids = self.encode(text, add_special_tokens=False)
+        except Exception as error:  # a vocabulary without these characters and without an unknown token
+            raise UserError(
+                f"the model's tokenizer cannot encode {text!r} ({error}); use characters it knows"
+            ) from error
         return len(getattr(ids, "ids", ids))
 
 
