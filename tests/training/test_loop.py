@@ -105,7 +105,9 @@ def test_evaluations_are_of_one_version(make_loop: MakeLoop) -> None:
         keys = sorted(key for at, key, _ in graded if at == version)
         assert keys == [(prompt, sample) for prompt in range(5) for sample in range(2)], "each sample exactly once"
     assert all((versions == version).all() for version, _, versions in graded)
-    assert len({len(fake(worker.engine).sampled) > 0 for worker in workers if worker}) == 1, "nobody helped"
+    trainer, *generators = (len(fake(worker.engine).sampled) for worker in workers if worker)
+    assert trainer > 0, "the trainer did not help"
+    assert max(generators) > 0, "the trainer had to do it alone"
 
 
 def test_the_same_held_out_samples_every_time(make_loop: MakeLoop) -> None:
