@@ -32,7 +32,18 @@ class ModelConfig(Group):
     dtype: Literal["float32", "bfloat16"] = Field(
         "float32", description="Precision of the body in both processes; the optimiser always keeps fp32 masters."
     )
-    fp32_head: bool = Field(True, description="Compute logits in fp32 in generator and trainer (paper section 3).")
+    fp32_head: Literal["both", "generator", "trainer", "none"] = Field(
+        "both", description="Which side computes logits in fp32 (paper section 3); true is both, false is none."
+    )
+
+    @field_validator("fp32_head", mode="before")
+    @classmethod
+    def _read_switch(cls, value: Any) -> Any:
+        return {True: "both", False: "none"}[value] if isinstance(value, bool) else value
+
+    def fp32_head_of(self, side: Literal["generator", "trainer"]) -> bool:
+        """Whether this side's head computes in fp32."""
+        return self.fp32_head in ("both", side)
 
 
 class TaskConfig(Group):
@@ -69,20 +80,77 @@ class RolloutConfig(Group):
     interruption: InterruptionConfig = Field(default_factory=InterruptionConfig, description="Forced interruption.")
 
 
+LOSS_CONSTANTS: dict[str, dict[str, float]] = {
+    "cispo": {"eps_max": 5.0},
+    "dapo": {"eps_low": 0.2, "eps_high": 0.26},
+    "gspo": {"eps_low": 3e-3, "eps_high": 4e-3},
+    "grpo": {"eps": 0.2},
+    "reinforce": {},
+}
+
+
 class ObjectiveConfig(Group):
     """From rewards to a loss (paper section 2)."""
 
-    loss: Literal["cispo", "reinforce"] = Field("cispo", description="Policy loss.")
-    eps_max: float = Field(5.0, gt=0, description="CISPO: cap of the importance ratio itself (paper: 4 to 8).")
+    loss: Literal["cispo", "dapo", "gspo", "grpo", "reinforce"] = Field("cispo", description="Policy loss.")
+    constants: dict[str, float] = Field(
+        default_factory=dict,
+        description="Constants of the loss: eps_max (cispo; paper: 4 to 8), eps (grpo), eps_low and eps_high (dapo, gspo).",
+    )
     aggregation: Literal["prompt", "sample", "token"] = Field("prompt", description="How token terms are averaged.")
     advantage_norm: Literal["batch", "prompt", "none"] = Field("batch", description="What advantages are divided by.")
     zero_variance_filter: bool = Field(True, description="Leave groups whose rewards are all equal out of the batch.")
+    refill_rounds: int = Field(
+        0, ge=0, description="Dynamic sampling: how often a flat group is replaced by a new prompt before training."
+    )
+    exclude_truncated: bool = Field(False, description="Leave completions cut at the limit out of the loss.")
+    length_penalty_limit: int = Field(
+        0, ge=0, description="L_max of the length penalty on correct completions (paper: 14000); 0 is off."
+    )
+    length_penalty_cache: int = Field(
+        0, ge=0, description="L_cache: the penalty begins this many tokens before the limit (paper: 2000)."
+    )
+    correction: Literal["none", "truncate", "mask"] = Field(
+        "none", description="Extra importance correction: multiply by min(rho, cap), or leave out tokens above the cap."
+    )
+    correction_cap: float = Field(2.0, gt=0, description="Cap of the extra importance correction.")
+    kl_coefficient: float = Field(
+        0.0, ge=0, description="Weight of the KL to the start model (k3 estimator); 0 is off."
+    )
     no_positive_resampling: float | None = Field(
         0.9,
         gt=0,
         le=1,
         description="Drop a prompt for later epochs once its pass rate reaches this; false keeps all.",
     )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _fill_constants(cls, tree: Any) -> Any:
+        """Write the loss's own constants out where they are not given."""
+        if not isinstance(tree, dict) or not isinstance(tree.get("constants", {}), dict):
+            return tree
+        loss, given = tree.get("loss", "cispo"), tree.get("constants", {})
+        known = LOSS_CONSTANTS.get(loss, {}) if isinstance(loss, str) else {}
+        return tree | {"constants": known | given}
+
+    @model_validator(mode="after")
+    def _consistent(self) -> ObjectiveConfig:
+        known = LOSS_CONSTANTS[self.loss]
+        for name, value in self.constants.items():
+            if name not in known:
+                raise ValueError(f"loss {self.loss!r} has no constant {name!r}; it has: {', '.join(known) or 'none'}")
+            if value <= 0:
+                raise ValueError(f"constants.{name} must be greater than 0")
+        if bool(self.length_penalty_limit) != bool(self.length_penalty_cache):
+            raise ValueError("a length penalty needs both length_penalty_limit and length_penalty_cache")
+        if self.length_penalty_cache > self.length_penalty_limit:
+            raise ValueError("length_penalty_cache must not be above length_penalty_limit")
+        if self.correction == "truncate" and self.loss != "reinforce":
+            raise ValueError(f"correction = 'truncate' counts the ratio twice, loss {self.loss!r} already carries it")
+        if self.refill_rounds and not self.zero_variance_filter:
+            raise ValueError("refill_rounds replaces filtered groups; it needs zero_variance_filter = true")
+        return self
 
     @field_validator("no_positive_resampling", mode="before")
     @classmethod
@@ -98,12 +166,31 @@ class ObjectiveConfig(Group):
 
 
 class PipelineConfig(Group):
-    """The off-policy scheme: PipelineRL-k (paper section 3)."""
+    """The off-policy scheme: PipelineRL-k or PPO-off-policy-k (paper section 3)."""
 
+    mode: Literal["pipeline", "ppo"] = Field(
+        "pipeline",
+        description="pipeline: generators stream, weights arrive mid-sequence. ppo: generate k batches under frozen "
+        "weights, then take k steps.",
+    )
     k: int = Field(
-        4, ge=0, description="Largest lag of a trained token in optimiser steps; 0 is synchronous (paper: 8)."
+        4,
+        ge=0,
+        description="pipeline: largest lag of a trained token in optimiser steps, 0 is synchronous (paper: 8). "
+        "ppo: steps a phase, 1 is on-policy.",
     )
     prompts_per_step: int = Field(16, ge=1, description="Groups taken by one optimiser step, P (paper: 48).")
+
+    @model_validator(mode="after")
+    def _phases(self) -> PipelineConfig:
+        if self.mode == "ppo" and self.k == 0:
+            raise ValueError("mode 'ppo' takes k steps a phase, so k must be at least 1")
+        return self
+
+    @property
+    def largest_lag(self) -> int:
+        """k of the staleness gate: the oldest a trained token may be."""
+        return self.k - 1 if self.mode == "ppo" else self.k
 
 
 class TrainingConfig(Group):

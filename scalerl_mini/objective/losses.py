@@ -85,13 +85,21 @@ def policy_loss(
     mask: Tensor,
     *,
     kind: str = "cispo",
+    correction: str = "none",
+    correction_cap: float = 2.0,
+    reference_logprobs: Tensor | None = None,
+    kl_coefficient: float = 0.0,
     **constants: float,
 ) -> PolicyLoss:
     """loss = sum(weights * -term) over the mask; entries outside the mask may hold anything, NaN included.
 
     logprobs: [N, T] of the trained policy, with gradient. behavior_logprobs: [N, T] of the generator at sampling.
     advantages: [N]. weights: [N, T] from `token_weights`. mask: [N, T] bool. kind: a key of LOSSES, with its constants.
-    Raises ValueError for another kind.
+    correction: "truncate" multiplies each term by sg(min(rho, correction_cap)), "mask" by 1 or, above the cap, by 0;
+        truncated REINFORCE is CISPO.
+    reference_logprobs: [N, T] of a frozen model; adds kl_coefficient * KL(policy || reference) by the k3 estimator
+        exp(d) - 1 - d with d = log pi_ref - log pi, weighted like the terms.
+    Raises ValueError for another kind or correction.
     """
     if kind not in LOSSES:
         raise ValueError(f"kind must be one of {', '.join(LOSSES)}, got {kind!r}")
@@ -99,8 +107,23 @@ def policy_loss(
     logprobs = torch.where(mask, logprobs, zero)
     log_ratio = torch.where(mask, logprobs - behavior_logprobs, zero).clamp(-MAX_LOG_RATIO, MAX_LOG_RATIO)
     terms, bounded = LOSSES[kind](logprobs, log_ratio, advantages[:, None], mask, **constants)
+    terms = terms * _correction(log_ratio.detach().exp(), correction, correction_cap)
+    if reference_logprobs is not None:
+        gap = torch.where(mask, reference_logprobs - logprobs, zero).clamp(-MAX_LOG_RATIO, MAX_LOG_RATIO)
+        terms = terms - kl_coefficient * (gap.exp() - 1 - gap)
     loss = -(torch.where(mask, weights, zero.to(weights.dtype)) * torch.where(mask, terms, zero)).sum()
     return PolicyLoss(loss, _metrics(log_ratio.detach(), bounded, advantages, mask))
+
+
+def _correction(ratio: Tensor, kind: str, cap: float) -> Tensor:
+    """Factor of each term, without gradient."""
+    if kind == "none":
+        return torch.ones_like(ratio)
+    if kind == "truncate":
+        return ratio.clamp(max=cap)
+    if kind == "mask":
+        return (ratio <= cap).to(ratio.dtype)
+    raise ValueError(f"correction must be none, truncate or mask, got {kind!r}")
 
 
 @torch.no_grad()

@@ -76,9 +76,12 @@ class StalenessGate:
         """Issue the next sequence; RuntimeError when that would let it age past k."""
         if self.may_issue() == 0:
             raise RuntimeError(f"sequence {self.issued} may not be issued before version {self.version + 1} is out")
-        ticket = Ticket(self.issued, max(0, self.issued // self.prompts_per_step - self.k))
         self.issued += 1
-        return ticket
+        return self.ticket(self.issued - 1)
+
+    def ticket(self, sequence: int) -> Ticket:
+        """The ticket of a sequence that is issued now or, with another prompt, was issued before."""
+        return Ticket(sequence, max(0, sequence // self.prompts_per_step - self.k))
 
     def batch(self, version: int) -> range:
         """The sequences that version `version` trains on, oldest first."""

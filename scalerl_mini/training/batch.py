@@ -16,6 +16,9 @@ from torch import Tensor
 
 from scalerl_mini.config import ObjectiveConfig
 from scalerl_mini.objective import group_advantages, token_weights
+from scalerl_mini.runtime.rollout_buffer import Finish
+
+CORRECT = 1.0  # a completion with full reward
 
 
 @dataclass(frozen=True)
@@ -41,7 +44,7 @@ class Batch:
     """P groups of G completions, N = P * G rows; arrays are copies, valid after the slots are freed.
 
     prompts: token ids of each row's prompt. tokens, behavior_logprobs, versions, mask: [N, T]. lengths [N].
-    rewards [P, G]; keep [P]: groups left by the zero-variance filter; advantages [N]; weights [N, T].
+    rewards [P, G] as graded, before any length penalty; keep [P]: groups left by the zero-variance filter; advantages [N]; weights [N, T].
     `dropped_tokens`: tokens left out of the mask because their behaviour log-probability was not finite.
     """
 
@@ -122,10 +125,14 @@ def assemble(records: list[Any], objective: ObjectiveConfig) -> Batch:
     stack = {name: np.concatenate([record[name] for record in records]) for name in _ROW_FIELDS}
     finite = np.isfinite(stack["logprobs"])
     sampled = stack["mask"] & (np.arange(stack["mask"].shape[1]) < stack["lengths"][:, None])
+    truncated = stack["finish"] == Finish.LENGTH
     mask = sampled & finite
+    if objective.exclude_truncated:
+        mask &= ~truncated[:, None]
     rewards = np.stack([record["rewards"] for record in records])
+    penalised = rewards + _length_penalty(rewards, stack["lengths"].reshape(rewards.shape), objective)
     advantages, keep = group_advantages(
-        torch.from_numpy(rewards).double(),
+        torch.from_numpy(penalised).double(),
         objective.advantage_norm,
         zero_variance_filter=objective.zero_variance_filter,
     )
@@ -142,7 +149,7 @@ def assemble(records: list[Any], objective: ObjectiveConfig) -> Batch:
         versions=stack["versions"],
         mask=mask,
         lengths=stack["lengths"].astype(np.int64),
-        truncated=stack["finish"] == 1,
+        truncated=truncated,
         interrupted=stack["interrupted"],
         rewards=rewards,
         keep=keep.numpy(),
@@ -150,6 +157,17 @@ def assemble(records: list[Any], objective: ObjectiveConfig) -> Batch:
         weights=token_weights(trained, group_index, objective.aggregation),
         dropped_tokens=int((sampled & ~finite).sum()),
     )
+
+
+def _length_penalty(rewards: np.ndarray, lengths: np.ndarray, objective: ObjectiveConfig) -> np.ndarray:
+    """clip((L_max - |y|) / L_cache - 1, -1, 0) on correct completions, 0 on others: [P, G] (paper section 2).
+
+    The paper's rewards span 2 (+1 / -1), ours span 1, so the penalty is halved to weigh the same against the reward.
+    """
+    if not objective.length_penalty_limit:
+        return np.zeros_like(rewards)
+    penalty = (objective.length_penalty_limit - lengths) / objective.length_penalty_cache - 1
+    return np.where(rewards >= CORRECT, penalty.clip(-1, 0) / 2, 0).astype(rewards.dtype)
 
 
 _ROW_FIELDS = ("tokens", "logprobs", "versions", "mask", "lengths", "finish", "interrupted")

@@ -60,6 +60,11 @@ class ComputeMeter:
         self.trained_tokens += batch.trained_tokens
         self.flops += 2.0 * self.parameters * (generated + batch.prompt_tokens + 3 * forward_tokens)
 
+    def add_discarded(self, generated_tokens: int, prompt_tokens: int) -> None:
+        """Count a group that was sampled and then replaced by dynamic sampling."""
+        self.generated_tokens += generated_tokens
+        self.flops += 2.0 * self.parameters * (generated_tokens + prompt_tokens)
+
     def row(self) -> dict[str, float]:
         """The compute columns of `evals.jsonl`."""
         return {

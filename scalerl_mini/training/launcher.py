@@ -76,7 +76,7 @@ def launch(config: Config, out: Path, watcher: Watcher, *, overwrite: bool = Fal
             folder.config.write_text(dump_toml(config), encoding="utf-8")
         else:
             folder.create(dump_toml(config), _record(config))
-        return _run(config, folder, watcher, checkpoint or model, checkpoint)
+        return _run(config, folder, watcher, model, checkpoint)
 
 
 def _run(config: Config, folder: RunFolder, watcher: Watcher, model: Path, checkpoint: Path | None) -> Outcome:

@@ -13,6 +13,7 @@ from collections import defaultdict
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from scalerl_mini.config import Config
 from scalerl_mini.objective import policy_loss
@@ -20,16 +21,12 @@ from scalerl_mini.policy.model import Policy
 from scalerl_mini.training.batch import Batch, MicroBatch
 from scalerl_mini.training.optimizer import Optimizer
 
-CONSTANTS = {"cispo": ("eps_max",), "reinforce": ()}
-
 
 class Learner:
-    """Owns the gradient: `update` changes the policy's weights by one step."""
+    """Owns the gradient: `update` changes the policy's weights by one step. `reference`: frozen start model of the KL."""
 
-    def __init__(self, policy: Policy, optimizer: Optimizer, config: Config) -> None:
-        self.policy, self.optimizer, self.config = policy, optimizer, config
-        objective = config.objective
-        self.constants = {name: getattr(objective, name) for name in CONSTANTS[objective.loss]}
+    def __init__(self, policy: Policy, optimizer: Optimizer, config: Config, reference: Policy | None = None) -> None:
+        self.policy, self.optimizer, self.config, self.reference = policy, optimizer, config, reference
 
     def update(self, batch: Batch) -> tuple[dict[str, float | None], int]:
         """Train on one batch; returns the step's metrics and the tokens run forward and backward.
@@ -56,6 +53,7 @@ class Learner:
             "ratio_mean": means["ratio"],
             "ratio_max": ratio_max,
             "clamped_fraction": means["capped"],
+            "clamped_positive_fraction": means["capped_positive"],
             "mismatch_kl": means["mismatch_kl"],
             "entropy": means["entropy"],
             "grad_norm": grad_norm,
@@ -63,20 +61,34 @@ class Learner:
 
     def _backward(self, micro: MicroBatch) -> tuple[float, dict[str, float], float]:
         """Add one micro-batch to the gradient; returns its loss, metric sums and entropy sum."""
-        temperature = self.config.rollout.temperature
-        chosen, entropy = self.policy.score(micro.ids, micro.lengths, micro.targets, temperature)
-        logprobs = chosen.new_zeros(micro.mask.shape).index_put((micro.row, micro.column), chosen)
+        objective = self.config.objective
+        logprobs, entropy = self._score(self.policy, micro)
+        reference = None
+        if self.reference:
+            with torch.no_grad():
+                reference, _ = self._score(self.reference, micro)
         result = policy_loss(
             logprobs,
             micro.behavior_logprobs,
             micro.advantages,
             micro.weights,
             micro.mask,
-            kind=self.config.objective.loss,
-            **self.constants,
+            kind=objective.loss,
+            correction=objective.correction,
+            correction_cap=objective.correction_cap,
+            reference_logprobs=reference,
+            kl_coefficient=objective.kl_coefficient,
+            **objective.constants,
         )
         result.loss.backward()
         return float(result.loss.detach()), result.metrics, float(entropy.sum())
 
+    def _score(self, policy: Policy, micro: MicroBatch) -> tuple[Tensor, Tensor]:
+        """Log-probabilities [n, T] (zero outside the mask) and entropy [M] of the trained tokens under a policy."""
+        chosen, entropy = policy.score(micro.ids, micro.lengths, micro.targets, self.config.rollout.temperature)
+        return chosen.new_zeros(micro.mask.shape).index_put((micro.row, micro.column), chosen), entropy
 
-_EMPTY: dict[str, Any] = dict.fromkeys(("ratio_mean", "ratio_max", "clamped_fraction", "mismatch_kl", "entropy"))
+
+_EMPTY: dict[str, Any] = dict.fromkeys(
+    ("ratio_mean", "ratio_max", "clamped_fraction", "clamped_positive_fraction", "mismatch_kl", "entropy")
+)

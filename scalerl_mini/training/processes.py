@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import logging
 from dataclasses import dataclass
+from typing import Literal
 
 import torch
 
@@ -51,10 +52,11 @@ class Side:
     requests: RequestFactory
 
     @classmethod
-    def build(cls, spec: RunSpec, device: str) -> Side:
+    def build(cls, spec: RunSpec, side: Literal["generator", "trainer"]) -> Side:
         config = spec.config
+        device = config.runtime.trainer_device if side == "trainer" else config.runtime.generator_device
         _prepare_torch(config)
-        policy = Policy.load(spec.model, config.model.dtype, device, config.model.fp32_head)
+        policy = Policy.load(spec.model, config.model.dtype, device, config.model.fp32_head_of(side))
         task = load_task(config.task.name, **config.task.options)
         interruption = build_interruption(config.rollout, policy)
         held_out = task.held_out[: config.evaluation.prompts]
@@ -88,7 +90,7 @@ class Side:
 def run_trainer(spec: RunSpec) -> None:
     """Main function of the trainer process."""
     control = Control.attach(spec.control)
-    side = Side.build(spec, spec.config.runtime.trainer_device)
+    side = Side.build(spec, "trainer")
     trainer = build_trainer(spec, side, control)
     logger.info("%s", estimate(side.policy, spec.config, side.prompt_tokens))
     control.beat(ROLE, Stage.WAITING)  # tells the generators that the segments are there
@@ -115,7 +117,7 @@ def build_trainer(spec: RunSpec, side: Side, control: Control) -> Trainer:
         curriculum.restore(state["curriculum"])
         meter.restore(state["compute"])
         outstanding = {sequence: (prompt, epoch) for sequence, prompt, epoch in state["outstanding"]}
-    gate = StalenessGate(config.pipeline.prompts_per_step, config.pipeline.k, policy.version)
+    gate = StalenessGate(config.pipeline.prompts_per_step, config.pipeline.largest_lag, policy.version)
     shape = BufferShape(gate.capacity, config.rollout.group_size, side.prompt_tokens, config.rollout.max_new_tokens)
     manifest = [
         TensorSpec(name, str(tensor.dtype).removeprefix("torch."), tuple(tensor.shape), tensor.nbytes)
@@ -132,7 +134,7 @@ def build_trainer(spec: RunSpec, side: Side, control: Control) -> Trainer:
         config=config,
         folder=folder,
         policy=policy,
-        learner=Learner(policy, optimizer, config),
+        learner=Learner(policy, optimizer, config, _reference(spec)),
         curriculum=curriculum,
         gate=gate,
         buffer=RolloutBuffer.create(f"{spec.prefix}.rollouts", shape, spec.folder),
@@ -154,11 +156,21 @@ def build_trainer(spec: RunSpec, side: Side, control: Control) -> Trainer:
     )
 
 
+def _reference(spec: RunSpec) -> Policy | None:
+    """The frozen start model of the KL term, when there is one."""
+    if not spec.config.objective.kl_coefficient:
+        return None
+    config = spec.config
+    return Policy.load(
+        spec.start_model, config.model.dtype, config.runtime.trainer_device, config.model.fp32_head_of("trainer")
+    )
+
+
 def run_generator(spec: RunSpec, number: int) -> None:
     """Main function of generator process `number`."""
     role = generator_roles(spec.config)[number]
     control = Control.attach(spec.control)
-    side = Side.build(spec, spec.config.runtime.generator_device)
+    side = Side.build(spec, "generator")
     try:
         wait_until(
             lambda: control.stage(ROLE) != Stage.STARTING,

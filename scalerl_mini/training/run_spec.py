@@ -13,15 +13,21 @@ from scalerl_mini.runtime import segment
 class RunSpec:
     """The configuration, where the run lives, and the prefix of its shared memory.
 
-    control: path of the control block. model: folder of the weights to start from. resume: checkpoint to continue.
+    control: path of the control block. start_model: folder of the model the run began with. resume: checkpoint to
+    continue, or None.
     """
 
     config: Config
     folder: Path
     control: Path
     prefix: str
-    model: Path
+    start_model: Path
     resume: Path | None
+
+    @property
+    def model(self) -> Path:
+        """Folder of the weights to load."""
+        return self.resume or self.start_model
 
     def segment_path(self, name: str) -> Path:
         """Where a segment of this run lies: in shared memory, or in the run folder where that was too small."""

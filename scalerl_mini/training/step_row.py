@@ -15,7 +15,7 @@ def step_row(
     metrics: dict[str, float | None],
     timing: dict[str, float],
     meter: ComputeMeter,
-    buffered_groups: int,
+    counts: dict[str, int],
 ) -> dict[str, Any]:
     """`version` is the one that trained the batch; the row's policy_version is what came out. Token columns are totals
     since the start of the run, seconds are of this step."""
@@ -36,7 +36,7 @@ def step_row(
         "generated_tokens": meter.generated_tokens,
         "trained_tokens": meter.trained_tokens,
         "dropped_tokens": batch.dropped_tokens,
-        "buffered_groups": buffered_groups,
+        **counts,
         "wall_seconds": meter.wall_seconds,
         **timing,
     }

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import logging
 import time
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -19,7 +20,7 @@ from scalerl_mini.policy.model import Policy
 from scalerl_mini.policy.weight_bytes import WeightBytes
 from scalerl_mini.rollout.curriculum import Curriculum, CurriculumExhausted
 from scalerl_mini.runtime.control import Control, Stage
-from scalerl_mini.runtime.gate import StalenessGate
+from scalerl_mini.runtime.gate import StalenessGate, Ticket
 from scalerl_mini.runtime.rollout_buffer import RolloutBuffer
 from scalerl_mini.runtime.waiting import Stopped, wait_until
 from scalerl_mini.runtime.weight_channel import WeightChannel
@@ -85,7 +86,9 @@ class Trainer:
     def _step(self) -> None:
         version = self.policy.version
         sequences = self.gate.batch(version)
-        waited = self._wait_for(sequences)
+        waited = self._wait_for(self._phase(sequences))
+        refilled, more = self._refill(sequences)
+        waited += more
         self.control.beat(ROLE, Stage.TRAINING)
         start = time.monotonic()
         batch = assemble([self.buffer.view(sequence) for sequence in sequences], self.config.objective)
@@ -104,11 +107,39 @@ class Trainer:
             "train_s": time.monotonic() - start,
         }
         buffered = self.buffer.counts()["ready"]
-        append_row(self.folder.steps, step_row(batch, version, metrics, timing, self.meter, buffered))
+        counts = {"buffered_groups": buffered, "refilled_groups": refilled}
+        append_row(self.folder.steps, step_row(batch, version, metrics, timing, self.meter, counts))
         self.folder.write_rollouts(version + 1, rollout_rows(batch, self.policy))
         self._evaluate_if_due()
         if self.policy.version % self.config.runtime.checkpoint_every == 0:
             self._checkpoint()
+
+    def _phase(self, sequences: range) -> range:
+        """What must be sampled before `sequences` are trained: they alone, or in PPO mode all that is issued, because a
+        phase trains only when all of it has been generated."""
+        return sequences if self.config.pipeline.mode == "pipeline" else range(sequences.start, self.gate.issued)
+
+    def _refill(self, sequences: range) -> tuple[int, float]:
+        """Dynamic sampling: give the places of flat groups to new prompts; returns how many and the seconds waited.
+
+        A group that is sampled again keeps its place in the order, so the bound on the lag holds as before.
+        """
+        refilled, waited = 0, 0.0
+        for _ in range(self.config.objective.refill_rounds):
+            flat = [record for record in map(self.buffer.view, sequences) if not record["rewards"].std()]
+            if not flat or self.exhausted:
+                break
+            places = [int(record["sequence"]) for record in flat]
+            for record in flat:
+                self.curriculum.record(int(record["prompt_index"]), float(record["rewards"].mean()))
+                self.meter.add_discarded(int(record["lengths"].sum()), int(record["prompt_length"]))
+            self.buffer.free(places)
+            for sequence in places:
+                del self.outstanding[sequence]
+            self.buffer.issue_all(self._draw(places))
+            waited += self._wait_for(sequences)
+            refilled += len(places)
+        return refilled, waited
 
     def _wait_for(self, sequences: range) -> float:
         """Seconds until the whole batch is READY, oldest first and nothing skipped: no bias towards short completions."""
@@ -128,19 +159,32 @@ class Trainer:
         self.gate.publish(version)
 
     def _issue(self) -> None:
-        """Hand out every ticket the gate allows, but none beyond the last step, and none when no prompt is left."""
-        last = self.config.training.steps * self.config.pipeline.prompts_per_step
+        """Hand out every ticket the gate allows, but none beyond the last step, and none when no prompt is left.
+
+        In PPO mode new ones only at the start of a phase; what a resumed run had issued before is issued again at once.
+        """
+        pipeline = self.config.pipeline
+        limit = min(self.gate.issued + self.gate.may_issue(), self.config.training.steps * pipeline.prompts_per_step)
+        if pipeline.mode == "ppo" and self.policy.version % pipeline.k:
+            limit = min(limit, max(self.outstanding, default=-1) + 1)
+        tickets = self._draw(range(self.gate.issued, limit))
+        for _ in tickets:
+            self.gate.issue()
+        self.buffer.issue_all(tickets)
+
+    def _draw(self, sequences: Iterable[int]) -> list[tuple[Ticket, int, int]]:
+        """A prompt for each place in the order, the one it had before a resume if there was one; fewer when the
+        curriculum ends (what is issued already is still trained)."""
         tickets = []
-        while self.gate.may_issue() and self.gate.issued < last:
+        for sequence in sequences:
             try:
-                prompt, epoch = self.outstanding.get(self.gate.issued) or self.curriculum.draw()
-            except CurriculumExhausted as ending:  # what is issued already is still trained
+                prompt, epoch = self.outstanding.get(sequence) or self.curriculum.draw()
+            except CurriculumExhausted as ending:
                 self.exhausted = str(ending)
                 break
-            ticket = self.gate.issue()
-            self.outstanding[ticket.sequence] = prompt, epoch
-            tickets.append((ticket, prompt, epoch))
-        self.buffer.issue_all(tickets)
+            self.outstanding[sequence] = prompt, epoch
+            tickets.append((self.gate.ticket(sequence), prompt, epoch))
+        return tickets
 
     def _remember(self, batch: Batch) -> None:
         for prompt, rewards in zip(batch.prompt_index, batch.rewards, strict=True):
