@@ -56,7 +56,9 @@ def test_forced_tokens_carry_the_policy_s_own_log_probability(qwen3: Policy) -> 
         assert gap(finished[one.key].logprobs, scored) < TOLERANCE
 
 
-def sample_with_updates(policy: Policy, temperature: float, updates: dict[int, int]) -> tuple[dict[int, Finished], list]:
+def sample_with_updates(
+    policy: Policy, temperature: float, updates: dict[int, int]
+) -> tuple[dict[int, Finished], list]:
     """Decode 4 completions to 12 tokens; before step s the weights move, for s in `updates` (step -> seed)."""
     engine = TorchEngine(policy, 4, 8, 12, temperature)
     models, finished = [plain(policy)], {}
