@@ -36,7 +36,7 @@ def collapse(y: Array) -> tuple[float, int] | None:
 
 def rises(surface: Surface) -> bool:
     """F test of the fitted law against a constant, averaged over phi as the intervals are."""
-    if surface.best.d[0] <= 1e-9:
+    if surface.exact.d[0] <= 1e-9:
         return False
     flat = _constant_sse(surface)
     shape, dof = 2.0, surface.dof

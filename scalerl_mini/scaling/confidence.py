@@ -33,11 +33,11 @@ class Distribution:
     high: float = np.inf
 
     def quantile(self, p: float) -> float:
-        """The value below which the quantity lies with probability p; the limit of the range when p is never reached."""
+        """The value below which the quantity lies with probability p; the last value when p is never reached."""
         if p <= self.cdf[0]:
-            return float(self.low if np.isfinite(self.low) else self.values[0])
+            return float(self.values[0])
         if p >= self.cdf[-1]:
-            return float(self.high if np.isfinite(self.high) else self.values[-1])
+            return float(self.values[-1])
         return float(np.interp(p, self.cdf, self.values))
 
     def interval(self, level: float = 0.9) -> tuple[float, float]:
@@ -57,16 +57,15 @@ def distribution(surface: Surface, quantity: Quantity) -> Distribution:
     """Confidence distribution of a point of the curve, its ceiling, or a gain, under one law."""
     heavy = np.flatnonzero(surface.weight > LIGHT)
     k0 = 1.0 if quantity.base is None else 0.0
-    offset = k0 * surface.box.shift
-    low, high = (surface.box.low, surface.box.high) if k0 else (0.0, surface.box.high - surface.box.low)
+    offset = k0 * surface.problem.box.shift
+    box = surface.problem.box
+    low, high = (box.low, box.high) if k0 else (0.0, box.high - box.low)
     middle = _best(surface, quantity)[heavy]
     targets, log_b, mid = _starts(surface, heavy, middle, k0, _k1(surface, quantity), low, high)
-    problem = HeldProblem(
-        surface.x, surface.y, surface.law, surface.box, surface.mid_limits, quantity,
-        np.repeat(PHI[heavy], targets.shape[1]), np.repeat(surface.kappa[heavy], targets.shape[1]),
-        surface.r0, targets.ravel(),
-    )  # fmt: skip
-    sse = least_held(problem, log_b.ravel(), mid.ravel()).reshape(targets.shape)
+    many = targets.shape[1]
+    phi, kappa = np.repeat(PHI[heavy], many), np.repeat(surface.kappa[heavy], many)
+    problem = HeldProblem(surface.problem, quantity, phi, kappa, targets.ravel())
+    sse = least_held(problem, log_b.ravel(), mid.ravel())[0].reshape(targets.shape)
     values = np.unique(targets)
     roots = np.stack([_root(surface, *row, values) for row in zip(heavy, middle, targets, sse, strict=True)])
     cdf = surface.weight[heavy] @ stdtr(surface.dof, roots) / surface.weight[heavy].sum()
@@ -82,10 +81,10 @@ def _root(surface: Surface, f: int, middle: float, targets: Array, sse: Array, v
 
 def _best(surface: Surface, quantity: Quantity) -> Array:
     """The quantity in the best fit of each phi, shifted: [F]."""
-    rise = surface.rise_hat(quantity.x)
+    rise = surface.best_rise(quantity.x)
     if quantity.base is None:
-        return surface.r0_hat + surface.d_hat * rise
-    return surface.d_hat * (rise - surface.rise_hat(quantity.base))
+        return surface.best.r0 + surface.best.d * rise
+    return surface.best.d * (rise - surface.best_rise(quantity.base))
 
 
 def _k1(surface: Surface, quantity: Quantity) -> Array:
@@ -93,7 +92,7 @@ def _k1(surface: Surface, quantity: Quantity) -> Array:
     log_b, mid = surface.ridge.points()
 
     def rise(x: float) -> Array:
-        return np.ones_like(mid) if np.isinf(x) else surface.law.rise(np.exp(log_b) * (x - mid))
+        return np.ones_like(mid) if np.isinf(x) else surface.problem.law.rise(np.exp(log_b) * (x - mid))
 
     return np.maximum(rise(quantity.x) - (0.0 if quantity.base is None else rise(quantity.base)), 1e-9)
 
@@ -104,7 +103,7 @@ def _starts(surface: Surface, heavy: Array, middle: Array, k0: float, k1: Array,
     Returns (values, log B, log C_mid), each [F, T]: the shapes are the grid's best for that value, to start from.
     """
     precision = held_precision(surface.eq, k0, k1)[heavy]
-    base, centre = surface.sse[heavy], k0 * surface.grid_r0[heavy] + k1 * surface.grid_d[heavy]
+    base, centre = surface.sse[heavy], k0 * surface.r0[heavy] + k1 * surface.d[heavy]
     least = surface.least[heavy][:, None]
     every, best = np.arange(len(heavy)), np.argmin(base, axis=1)
     slack = (1.0 + stdtrit(surface.dof, TAIL) ** 2 / surface.dof) * least - base
@@ -125,7 +124,7 @@ def shape_b(surface: Surface) -> Distribution:
     """Confidence distribution of the exponent B."""
     rows = surface.ridge.log_b
     sse = surface.sse.reshape(len(PHI), *surface.ridge.mids.shape).min(2)
-    return _shape(surface, rows, sse, surface.log_b_hat, LOG_B_LIMITS)
+    return _shape(surface, rows, sse, surface.best.log_b, LOG_B_LIMITS)
 
 
 def shape_c_mid(surface: Surface) -> Distribution:
@@ -133,8 +132,8 @@ def shape_c_mid(surface: Surface) -> Distribution:
     heavy = np.flatnonzero(surface.weight > LIGHT)
     mids = surface.ridge.mids
     near = np.stack([surface.excess(f) for f in heavy]).min(0) < 1.5 * stdtrit(surface.dof, TAIL) ** 2
-    inside = mids.ravel()[near] if near.any() else surface.mid_hat[:1]
-    values = np.unique(np.concatenate([np.linspace(inside.min(), inside.max(), 25), surface.mid_hat[heavy]]))
+    inside = mids.ravel()[near] if near.any() else surface.best.mid[:1]
+    values = np.unique(np.concatenate([np.linspace(inside.min(), inside.max(), 25), surface.best.mid[heavy]]))
     sse = np.full((len(PHI), len(values)), np.inf)
     cube = surface.sse.reshape(len(PHI), *mids.shape)
     for f in heavy:
@@ -142,7 +141,7 @@ def shape_c_mid(surface: Surface) -> Distribution:
             np.interp(values, mid, line, left=np.inf, right=np.inf) for mid, line in zip(mids, cube[f], strict=True)
         ]
         sse[f] = np.min(rows, axis=0)
-    return _shape(surface, values, sse, surface.mid_hat, surface.mid_limits)
+    return _shape(surface, values, sse, surface.best.mid, surface.problem.mid_limits)
 
 
 def _shape(surface: Surface, log_values: Array, sse: Array, best: Array, limits: tuple[float, float]) -> Distribution:
@@ -160,3 +159,13 @@ def mixture(parts: list[Distribution], weights: Array) -> Distribution:
     cdf = sum(w * np.interp(values, p.values, p.cdf, left=0.0) for w, p in zip(weights, parts, strict=True))
     low, high = min(p.low for p in parts), max(p.high for p in parts)
     return Distribution(values, np.asarray(cdf), low, high)
+
+
+def greater(first: Distribution, second: Distribution) -> float:
+    """P(first > second) for independent quantities; mass beyond both ranges (two unidentified ceilings) counts half."""
+    values = np.unique(np.concatenate([first.values, second.values]))
+    f = np.interp(values, first.values, first.cdf, left=0.0)
+    s = np.interp(values, second.values, second.cdf, left=0.0)
+    step = np.diff(np.concatenate([[0.0], f, [1.0]]))
+    middle = np.concatenate([[0.5 * s[0]], 0.5 * (s[1:] + s[:-1]), [0.5 * (s[-1] + 1.0)]])
+    return float(np.clip(step @ middle, 0.0, 1.0))

@@ -21,7 +21,7 @@ from scalerl_mini.scaling.curve import Curve
 from scalerl_mini.scaling.held import CEILING, Quantity
 from scalerl_mini.scaling.laws import LAWS, SIGMOID
 from scalerl_mini.scaling.normal import Box
-from scalerl_mini.scaling.surface import Start, Surface, explore
+from scalerl_mini.scaling.surface import Start, Surface, explore, free_least
 from scalerl_mini.scaling.window import DEFAULT_CUTOFF, Window, window
 
 Interval = tuple[float, float]
@@ -64,7 +64,8 @@ class Fit:
         """Surfaces of all saturating laws on the same points (the sigmoid's is the fit's own)."""
         if self.surface is None:
             return {}
-        x, y, box = self.surface.x, self.surface.y, self.surface.box
+        problem = self.surface.problem
+        x, y, box = problem.x, problem.y[0], problem.box
         rivals = {name: explore(x, y, law, box, self.start) for name, law in LAWS.items() if law is not SIGMOID}
         return {SIGMOID.name: self.surface, **rivals}
 
@@ -82,9 +83,9 @@ class Fit:
         """R(compute) of the least-squares sigmoid, as a fraction."""
         if self.surface is None:
             raise UserError(f"{self.curve.name or 'curve'}: {self.status}, so there is no curve to read: {self.reason}")
-        best = self.surface.best
+        best = self.surface.exact
         rise = SIGMOID.rise(np.exp(best.log_b[0]) * (_log(compute) - best.mid[0]))
-        return float(best.r0[0] + best.d[0] * rise + self.surface.box.shift)
+        return float(best.r0[0] + best.d[0] * rise + self.surface.problem.box.shift)
 
     def at(self, compute: float, robust: bool = False) -> tuple[float, Interval]:
         """R(compute) and its interval: of the mean curve, without the noise of the evaluation that would measure it."""
@@ -228,7 +229,7 @@ def _fit_points(blank: Fit, start: Start, robust: bool | None) -> Fit:
     residual = _residual(surface)
     flags = checks.residual_flags(residual, y, checks.mean_phi(surface))
     if robust or (robust is None and "outliers" in flags):
-        surface = _clipped(surface, y, residual, start)
+        surface = _clipped(surface, residual, start)
     return _summary(blank, surface, start, flags + ["r0_freed"] * freed)
 
 
@@ -237,33 +238,33 @@ def _surface(x: np.ndarray, y: np.ndarray, a_max: float, start: Start) -> tuple[
     shift = float(y.mean())
     box = Box(-shift, max(a_max, float(y.max()) if a_max == 1.0 else a_max) - shift, shift)
     surface = explore(x, y - shift, SIGMOID, box, start)
-    if start.kind != "soft" or _agrees(surface, start):
+    if start.kind != "soft" or _agrees(surface):
         return surface, start, False
     return explore(x, y - shift, SIGMOID, box, Start()), Start(), True
 
 
-def _agrees(surface: Surface, start: Start) -> bool:
+def _agrees(surface: Surface) -> bool:
     """Whether the fit reaches the measured R_0 within what its own uncertainty and the measurement's allow."""
-    free = explore(surface.x, surface.y, surface.law, surface.box, Start())
-    t = np.sqrt(np.maximum(surface.least / free.least - 1.0, 0.0) * free.dof)
-    return float(free.weight @ (t < stdtrit(free.dof, 0.95))) > 0.5
+    dof = surface.dof - 1
+    t = np.sqrt(np.maximum(surface.least / np.maximum(free_least(surface.problem), 1e-300) - 1.0, 0.0) * dof)
+    return float(surface.weight @ (t < stdtrit(dof, 0.95))) > 0.5
 
 
 def _residual(surface: Surface) -> np.ndarray:
-    best = surface.best
-    rise = surface.law.rise(np.exp(best.log_b[0]) * (surface.x - best.mid[0]))
-    return surface.y - best.r0[0] - best.d[0] * rise
+    best, problem = surface.exact, surface.problem
+    rise = problem.law.rise(np.exp(best.log_b[0]) * (problem.x - best.mid[0]))
+    return problem.y[0] - best.r0[0] - best.d[0] * rise
 
 
-def _clipped(surface: Surface, y: np.ndarray, residual: np.ndarray, start: Start) -> Surface:
+def _clipped(surface: Surface, residual: np.ndarray, start: Start) -> Surface:
     """Refit with outlying scores moved to 2.5 robust standard deviations from the first fit."""
-    limit = 2.5 * float(np.median(np.abs(residual))) / 0.6745
-    pulled = np.where(checks.outliers(residual), surface.y - residual + np.clip(residual, -limit, limit), surface.y)
-    return explore(surface.x, pulled, surface.law, surface.box, start)
+    limit, problem = 2.5 * float(np.median(np.abs(residual))) / 0.6745, surface.problem
+    moved = np.where(checks.outliers(residual), np.clip(residual, -limit, limit) - residual, 0.0)
+    return explore(problem.x, problem.y[0] + moved, problem.law, problem.box, start)
 
 
 def _summary(blank: Fit, surface: Surface, start: Start, flags: list[str]) -> Fit:
-    best, shift, level = surface.best, surface.box.shift, blank.level
+    best, shift, level = surface.exact, surface.problem.box.shift, blank.level
     a, b, c_mid = float(best.r0[0] + best.d[0] + shift), float(np.exp(best.log_b[0])), float(np.exp(best.mid[0]))
     interval = around(distribution(surface, CEILING).interval(level), a, LEAST_HALF_WIDTH)
     interval = max(interval[0], 0.0), min(interval[1], blank.a_max)
@@ -277,7 +278,7 @@ def _summary(blank: Fit, surface: Surface, start: Start, flags: list[str]) -> Fi
         "B": around(shape_b(surface).interval(level), b),
         "C_mid": around(shape_c_mid(surface).interval(level), c_mid),
     }
-    n = len(surface.y)
+    n = blank.n_used
     flags = [*_window_flags(blank, b, c_mid, interval), *flags]
     return replace(
         blank, verdict=verdict, A=a if known else None, B=b if known else None, C_mid=c_mid if known else None,

@@ -12,11 +12,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from scalerl_mini.scaling.normal import Array, normal_equations, solve
-from scalerl_mini.scaling.polish import LOG_B_LIMITS, Optimum, Problem, mid_curvature, polish
+from scalerl_mini.scaling.normal import Array, clip, normal_equations, solve
+from scalerl_mini.scaling.polish import LOG_B_LIMITS, Optimum, Problem, polish
 
 BELOW, ABOVE = 1.5, 3.2  # C_mid is searched from exp(-1.5) x the first to exp(3.2) x the last compute
-_SIDE = np.array([0.3, 0.6, 0.9, 1.2, 1.6, 2.0, 2.5, 3.0, 3.6, 4.4, 5.4, 7.0, 9.5, 13.0, 19.0, 30.0])
+_SIDE = np.array([0.4, 0.8, 1.2, 1.7, 2.3, 3.0, 4.0, 5.4, 7.5, 12.0, 20.0, 32.0])
 OFFSETS = np.concatenate([-_SIDE[::-1], [0.0], _SIDE])
 
 
@@ -37,33 +37,28 @@ class Ridge:
         return np.repeat(self.log_b, self.mids.shape[1]), self.mids.ravel()
 
 
-def coarse_rows(problem: Problem, rows: int = 20, columns: int = 32) -> Optimum:
+def coarse_rows(problem: Problem, rows: int = 20, columns: int = 28) -> Optimum:
     """Best fit for each of `rows` values of B over the whole allowed range: a coarse grid, then C_mid polished."""
     log_b = np.linspace(*LOG_B_LIMITS, rows)
     mid = np.linspace(*problem.mid_limits, columns)
-    rise = problem.law.rise(
-        (np.exp(log_b)[:, None, None] * (problem.x - mid[None, :, None])).reshape(-1, len(problem.x))
-    )
+    u = np.exp(log_b)[:, None, None] * (problem.x - mid[None, :, None])
+    rise = problem.law.rise(u.reshape(rows * columns, -1))
     eq = normal_equations(rise, problem.y[0], np.zeros(1), problem.kappa, problem.r0)
     best = np.argmin(solve(eq, problem.box)[2].reshape(rows, columns), axis=1)
-    return polish(_repeat(problem, rows), log_b, mid[best], steps=6, hold_b=True)
+    return polish(problem.repeat(rows), log_b, mid[best], steps=3, hold_b=True)
 
 
-def narrower_rows(problem: Problem, rows: Optimum, plausible: Array, count: int) -> Optimum:
+def narrower_rows(problem: Problem, rows: Optimum, plausible: Array, count: int = 20) -> Optimum:
     """Best fits for `count` values of B over the `plausible` rows (booleans) and one more row on each side."""
     used = np.flatnonzero(plausible)
     first, last = max(used[0] - 1, 0), min(used[-1] + 1, len(rows.log_b) - 1)
     log_b = np.linspace(rows.log_b[first], rows.log_b[last], count)
-    return polish(_repeat(problem, count), log_b, np.interp(log_b, rows.log_b, rows.mid), steps=4, hold_b=True)
+    return polish(problem.repeat(count), log_b, np.interp(log_b, rows.log_b, rows.mid), steps=3, hold_b=True)
 
 
 def ridge(problem: Problem, rows: Optimum, noise: float) -> Ridge:
     """The grid along the ridge whose centres are `rows`; `noise`, the variance of one evaluation, scales the columns."""
-    sd = np.sqrt(noise / np.maximum(mid_curvature(_repeat(problem, len(rows.mid)), rows), 1e-300))
-    sd = np.clip(sd, 1e-9, (problem.mid_limits[1] - problem.mid_limits[0]) / 15.0)
+    widest = (problem.mid_limits[1] - problem.mid_limits[0]) / 15.0
+    sd = clip(np.sqrt(noise / np.maximum(rows.h[2], 1e-300)), 1e-9, widest)
     mids = rows.mid[:, None] + sd[:, None] * OFFSETS
-    return Ridge(rows.log_b, np.clip(mids, *problem.mid_limits))
-
-
-def _repeat(problem: Problem, times: int) -> Problem:
-    return problem.take(np.zeros(times, int))
+    return Ridge(rows.log_b, clip(mids, *problem.mid_limits))

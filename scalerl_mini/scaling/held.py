@@ -12,9 +12,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from scalerl_mini.scaling.laws import Law
-from scalerl_mini.scaling.normal import Array, Box, dot, whiten
-from scalerl_mini.scaling.polish import LOG_B_LIMITS
+from scalerl_mini.scaling.normal import Array, clip, dot, whiten
+from scalerl_mini.scaling.polish import LOG_B_LIMITS, Problem
 
 
 @dataclass(frozen=True)
@@ -30,22 +29,17 @@ CEILING = Quantity(np.inf)
 
 @dataclass(frozen=True)
 class HeldProblem:
-    """M problems on one curve: log compute x[n], shifted scores y[n]; phi, kappa and the held value, each [M]."""
+    """M problems on the curve of `curve` (its first row of scores): phi, kappa and the held value, each [M]."""
 
-    x: Array
-    y: Array
-    law: Law
-    box: Box
-    mid_limits: tuple[float, float]
+    curve: Problem
     quantity: Quantity
     phi: Array
     kappa: Array
-    r0: float
     value: Array
 
     def whiten(self, v: Array) -> Array:
         """v[M, n] (or [n]) whitened by each problem's phi."""
-        return whiten(np.broadcast_to(v, (len(self.phi), len(self.x))), self.phi)
+        return whiten(np.broadcast_to(v, (len(self.phi), len(self.curve.x))), self.phi)
 
 
 @dataclass
@@ -59,22 +53,24 @@ class _Point:
     soft_jac: tuple[Array, Array]
 
 
-def least_held(problem: HeldProblem, log_b: Array, mid: Array, steps: int = 4) -> Array:
-    """Least sums of squares [M] from the starts log_b[M], mid[M]."""
-    log_b, mid = np.array(log_b, float), np.array(mid, float)
+def least_held(
+    problem: HeldProblem, log_b: Array, mid: Array, steps: int = 2, hold_b: bool = False
+) -> tuple[Array, Array, Array]:
+    """(least SSE, log B, log C_mid), each [M], from the starts log_b[M], mid[M]; `hold_b` moves C_mid alone."""
     damping = np.full(len(log_b), 1e-3)
     at = _evaluate(problem, log_b, mid)
     for _ in range(steps):
         new_b, new_mid = _propose(problem, at, log_b, mid, damping)
+        new_b = log_b if hold_b else new_b
         new = _evaluate(problem, new_b, new_mid)
         better = new.sse < at.sse
         gain = np.where(better, at.sse - new.sse, 0.0) / np.maximum(at.sse, 1e-300)
         damping = np.where(better, damping * 0.1, damping * 10.0)
         log_b, mid = np.where(better, new_b, log_b), np.where(better, new_mid, mid)
-        at = _merge(better, new, at)
+        at = new if better.all() else _merge(better, new, at)
         if gain.max() < 2e-4:
             break
-    return at.sse
+    return at.sse, log_b, mid
 
 
 def _merge(better: Array, new: _Point, old: _Point) -> _Point:
@@ -91,15 +87,15 @@ def _propose(problem: HeldProblem, at: _Point, log_b: Array, mid: Array, damping
     g1, g2 = dot(j1, at.residual) + s1 * at.soft, dot(j2, at.residual) + s2 * at.soft
     a, c = h11 * (1 + damping) + 1e-30, h22 * (1 + damping) + 1e-30
     det = np.maximum(a * c - h12**2, 1e-60)
-    new_b = log_b + np.clip((c * g1 - h12 * g2) / det, -1.0, 1.0)
-    new_mid = mid + np.clip((a * g2 - h12 * g1) / det, -2.0, 2.0)
-    return np.clip(new_b, *LOG_B_LIMITS), np.clip(new_mid, *problem.mid_limits)
+    new_b = log_b + clip((c * g1 - h12 * g2) / det, -1.0, 1.0)
+    new_mid = mid + clip((a * g2 - h12 * g1) / det, -2.0, 2.0)
+    return clip(new_b, *LOG_B_LIMITS), clip(new_mid, *problem.curve.mid_limits)
 
 
 def _evaluate(problem: HeldProblem, log_b: Array, mid: Array) -> _Point:
     b = np.exp(log_b)
-    u = b[:, None] * (problem.x - mid[:, None])
-    rise, slope = problem.law.rise(u), problem.law.slope(u)
+    u = b[:, None] * (problem.curve.x - mid[:, None])
+    rise, slope = problem.curve.law.rise_and_slope(u)
     if problem.quantity.base is None:
         return _point(problem, b, mid, u, rise, slope)
     return _gain(problem, b, mid, u, rise, slope)
@@ -110,22 +106,22 @@ def _at(problem: HeldProblem, x: float, b: Array, mid: Array) -> tuple[Array, Ar
     if np.isinf(x):
         return np.ones_like(b), np.zeros_like(b), np.zeros_like(b)
     u = b * (x - mid)
-    slope = problem.law.slope(u)
-    return problem.law.rise(u), slope * u, -slope * b
+    rise, slope = problem.curve.law.rise_and_slope(u)
+    return rise, slope * u, -slope * b
 
 
 def _point(problem: HeldProblem, b: Array, mid: Array, u: Array, rise: Array, slope: Array) -> _Point:
-    box, value = problem.box, problem.value
+    box, value = problem.curve.box, problem.value
     star, star_b, star_mid = _at(problem, problem.quantity.x, b, mid)
     column = problem.whiten(rise - star[:, None])
-    rest = problem.whiten(problem.y - value[:, None])
+    rest = problem.whiten(problem.curve.y[0] - value[:, None])
     root = np.sqrt(problem.kappa)
-    soft_column, soft_rest = -root * star, root * (problem.r0 - value)
+    soft_column, soft_rest = -root * star, root * (problem.curve.r0 - value)
     size = np.maximum(dot(column, column) + soft_column**2, 1e-300)
     free = (dot(column, rest) + soft_column * soft_rest) / size
     by_low = (value - box.low) / np.maximum(star, 1e-12)
     by_high = np.where(star < 1.0 - 1e-9, (box.high - value) / np.maximum(1.0 - star, 1e-12), np.inf)
-    d = np.clip(free, 0.0, np.maximum(np.minimum(by_low, by_high), 0.0))
+    d = clip(free, 0.0, np.maximum(np.minimum(by_low, by_high), 0.0))
     bound = np.where(by_low < by_high, -1.0 / np.maximum(star, 1e-12), 1.0 / np.maximum(1.0 - star, 1e-12))
     drift = np.where((d < free) & (d > 0), d * bound, 0.0)  # change of D per unit of rise(C*) when a bound sets D
     inner = (free == d).astype(float) / size
@@ -142,17 +138,17 @@ def _point(problem: HeldProblem, b: Array, mid: Array, u: Array, rise: Array, sl
 
 def _gain(problem: HeldProblem, b: Array, mid: Array, u: Array, rise: Array, slope: Array) -> _Point:
     assert problem.quantity.base is not None
-    box = problem.box
+    box = problem.curve.box
     top, base = _at(problem, problem.quantity.x, b, mid), _at(problem, problem.quantity.base, b, mid)
     span = np.maximum(top[0] - base[0], 1e-9)
     d = problem.value / span
     over = np.maximum(d - (box.high - box.low), 0.0)  # such a gain needs a rise beyond the box: priced out smoothly
-    column = problem.whiten(np.ones_like(problem.x))
-    rest = problem.whiten(problem.y - d[:, None] * rise)
+    column = problem.whiten(np.ones_like(problem.curve.x))
+    rest = problem.whiten(problem.curve.y[0] - d[:, None] * rise)
     root = np.sqrt(problem.kappa)
     size = dot(column, column) + problem.kappa
-    free = (dot(column, rest) + root * root * problem.r0) / size
-    r0 = np.clip(free, box.low, np.maximum(box.high - d, box.low))
+    free = (dot(column, rest) + root * root * problem.curve.r0) / size
+    r0 = clip(free, box.low, np.maximum(box.high - d, box.low))
     inner = (free == r0).astype(float) / size
     jac, soft_jac = [], []
     for k, move in enumerate((slope * u, -slope * b[:, None])):
@@ -161,6 +157,6 @@ def _gain(problem: HeldProblem, b: Array, mid: Array, u: Array, rise: Array, slo
         share = dot(column, j) * inner
         jac.append(j - share[:, None] * column)
         soft_jac.append(-share * root)
-    residual, soft = rest - r0[:, None] * column, root * (problem.r0 - r0)
+    residual, soft = rest - r0[:, None] * column, root * (problem.curve.r0 - r0)
     sse = dot(residual, residual) + soft**2 + 1e3 * over**2
     return _Point(sse, residual, soft, (jac[0], jac[1]), (soft_jac[0], soft_jac[1]))

@@ -21,11 +21,11 @@ _U_MAX = 60.0  # exp(60) is far from overflow and already 1e26: beyond it every 
 
 @dataclass(frozen=True)
 class Law:
-    """A law by its share of the rise, and the derivative of that share, as functions of u = B (log C - log C_mid)."""
+    """A law by its share of the rise, and that share with its derivative, as functions of u = B (log C - log C_mid)."""
 
     name: str
     rise: Callable[[Array], Array]
-    slope: Callable[[Array], Array]
+    rise_and_slope: Callable[[Array], tuple[Array, Array]]
 
     def value(self, compute: Array | float, r0: float, a: float, b: float, c_mid: float) -> Array:
         """R(C) at `compute` (same unit as `c_mid`, > 0; 0 gives r0), in the unit of `r0` and `a`."""
@@ -35,37 +35,38 @@ class Law:
 
 
 def _exp(u: Array) -> Array:
-    return np.exp(np.clip(u, -_U_MAX, _U_MAX))
+    return np.exp(np.minimum(np.maximum(u, -_U_MAX), _U_MAX))
 
 
 def _sigmoid(u: Array) -> Array:
     return 1.0 / (1.0 + _exp(-u))
 
 
-def _sigmoid_slope(u: Array) -> Array:
+def _sigmoid_both(u: Array) -> tuple[Array, Array]:
     share = _sigmoid(u)
-    return share * (1.0 - share)
+    return share, share * (1.0 - share)
 
 
 def _gompertz(u: Array) -> Array:
     return np.exp(-_exp(-u))
 
 
-def _gompertz_slope(u: Array) -> Array:
+def _gompertz_both(u: Array) -> tuple[Array, Array]:
     fall = _exp(-u)
-    return fall * np.exp(-fall)
+    share = np.exp(-fall)
+    return share, fall * share
 
 
 def _stretched(u: Array) -> Array:
     return -np.expm1(-_exp(u))
 
 
-def _stretched_slope(u: Array) -> Array:
+def _stretched_both(u: Array) -> tuple[Array, Array]:
     grow = _exp(u)
-    return grow * np.exp(-grow)
+    return -np.expm1(-grow), grow * np.exp(-grow)
 
 
-SIGMOID = Law("sigmoid", _sigmoid, _sigmoid_slope)
-GOMPERTZ = Law("gompertz", _gompertz, _gompertz_slope)
-STRETCHED = Law("stretched", _stretched, _stretched_slope)
+SIGMOID = Law("sigmoid", _sigmoid, _sigmoid_both)
+GOMPERTZ = Law("gompertz", _gompertz, _gompertz_both)
+STRETCHED = Law("stretched", _stretched, _stretched_both)
 LAWS = {law.name: law for law in (SIGMOID, GOMPERTZ, STRETCHED)}

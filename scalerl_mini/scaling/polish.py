@@ -8,24 +8,14 @@ linear direction that is still free, so the bounded optimum is exact too.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 
 from scalerl_mini.scaling.laws import Law
-from scalerl_mini.scaling.normal import Array, Box, dot, whiten
+from scalerl_mini.scaling.normal import Array, Box, clip, dot, whiten
 
-LOG_B_LIMITS = (np.log(0.2), np.log(8.0))  # covers every curve seen; B at 8 is a step, not a sigmoid
-
-
-@dataclass
-class Optimum:
-    """Parameters and sums of squares of M fits, each array [M]; r0 relative to the box's shift."""
-
-    log_b: Array
-    mid: Array
-    r0: Array
-    d: Array
-    sse: Array
+LOG_B_LIMITS = (float(np.log(0.2)), float(np.log(8.0)))  # covers every curve seen; B at 8 is a step, not a sigmoid
 
 
 @dataclass(frozen=True)
@@ -44,137 +34,151 @@ class Problem:
     r0: float = 0.0
     phi: Array | None = None
 
-    def take(self, keep: Array) -> Problem:
-        """The same problem for some of the curves (indices, repeats allowed, or booleans)."""
-        kappa = self.kappa[keep] if isinstance(self.kappa, np.ndarray) else self.kappa
-        phi = None if self.phi is None else self.phi[keep]
-        return replace(self, y=self.y[keep], kappa=kappa, phi=phi)
+    def repeat(self, times: int) -> Problem:
+        """The first curve, `times` over."""
+        return replace(self, y=np.broadcast_to(self.y[:1], (times, self.y.shape[1])))
 
     def white(self, v: Array) -> Array:
         """v[M, n] in units of independent innovations."""
         return v if self.phi is None else whiten(v, self.phi)
 
+    @cached_property
+    def white_y(self) -> Array:
+        """The scores, whitened: [M, n]."""
+        return self.white(self.y)
 
-def linear_part(problem: Problem, rise: Array) -> tuple[Array, Array, Array]:
-    """(r0, D, SSE) in closed form for rise[M, n], inside the box; SSE from residuals, free of cancellation."""
-    kappa, box = problem.kappa, problem.box
-    y, one, column = problem.white(problem.y), problem.white(np.ones_like(problem.y)), problem.white(rise)
-    m00, m01, m11 = dot(one, one) + kappa, dot(one, column), dot(column, column)
-    b0, b1 = dot(one, y) + kappa * problem.r0, dot(column, y)
+    @cached_property
+    def ones(self) -> Array:
+        """The column of R_0, whitened: [M, n]."""
+        return self.white(np.ones_like(self.y))
+
+    @cached_property
+    def sums(self) -> tuple[Array, Array]:
+        """m00 and b0 of the normal equations, each [M]."""
+        return dot(self.ones, self.ones) + self.kappa, dot(self.ones, self.white_y) + self.kappa * self.r0
+
+
+@dataclass
+class Optimum:
+    """M fits, each array [M]; r0 relative to the box's shift. `h`, `g`: projected J'J (11, 12, 22) and J'residual."""
+
+    log_b: Array
+    mid: Array
+    r0: Array
+    d: Array
+    sse: Array
+    h: tuple[Array, Array, Array]
+    g: tuple[Array, Array]
+
+
+def polish(problem: Problem, log_b: Array, mid: Array, steps: int = 60, hold_b: bool = False,
+           tolerance: float = 1e-15) -> Optimum:  # fmt: skip
+    """Least squares from the given starts (log_b[M], mid[M]); `hold_b` moves C_mid alone. Stops when no sum of
+    squares falls by more than `tolerance` of itself."""
+    at = evaluate(problem, np.asarray(log_b, float), np.asarray(mid, float))
+    damping = np.full(len(at.sse), 1e-3)
+    for _ in range(steps):
+        new_b, new_mid = _propose(problem, at, damping, hold_b)
+        new = evaluate(problem, new_b, new_mid)
+        better = new.sse < at.sse
+        gain = np.where(better, at.sse - new.sse, 0.0)
+        moved = np.abs(new_mid - at.mid) + np.abs(new_b - at.log_b)
+        busy = (moved > 1e-11) & (gain > tolerance * at.sse) | (~better & (damping < 1e6) & (moved > 1e-9))
+        damping = np.where(better, damping * 0.1, damping * 10.0)
+        at = _merge(better, new, at)
+        if not busy.any():
+            break
+    return at
+
+
+def _merge(better: Array, new: Optimum, old: Optimum) -> Optimum:
+    if better.all():
+        return new
+    pick = [np.where(better, getattr(new, k), getattr(old, k)) for k in ("log_b", "mid", "r0", "d", "sse")]
+    h = tuple(np.where(better, a, b) for a, b in zip(new.h, old.h, strict=True))
+    g = tuple(np.where(better, a, b) for a, b in zip(new.g, old.g, strict=True))
+    return Optimum(*pick, h, g)  # type: ignore[arg-type]
+
+
+def _propose(problem: Problem, at: Optimum, damping: Array, hold_b: bool) -> tuple[Array, Array]:
+    """Damped Gauss-Newton step, held at a limit that it would leave, and clipped."""
+    (h11, h12, h22), (g1, g2) = at.h, at.g
+    low, high = problem.mid_limits
+    out2 = ((at.mid <= low) & (g2 < 0)) | ((at.mid >= high) & (g2 > 0))
+    g2 = np.where(out2, 0.0, g2)
+    c = h22 * (1.0 + damping) + 1e-30
+    if hold_b:
+        return at.log_b, clip(at.mid + clip(g2 / c, -2.0, 2.0), low, high)
+    out1 = ((at.log_b <= LOG_B_LIMITS[0]) & (g1 < 0)) | ((at.log_b >= LOG_B_LIMITS[1]) & (g1 > 0))
+    g1 = np.where(out1, 0.0, g1)
+    h12 = np.where(out1 | out2, 0.0, h12)
+    a = h11 * (1.0 + damping) + 1e-30
+    det = np.maximum(a * c - h12**2, 1e-60)
+    new_b = at.log_b + clip((c * g1 - h12 * g2) / det, -1.0, 1.0)
+    return clip(new_b, *LOG_B_LIMITS), clip(at.mid + clip((a * g2 - h12 * g1) / det, -2.0, 2.0), low, high)
+
+
+def evaluate(problem: Problem, log_b: Array, mid: Array) -> Optimum:
+    """The linear part in closed form at the given shapes, with the curvature and slope that the next step needs."""
+    b = np.exp(log_b)[:, None]
+    u = b * (problem.x - mid[:, None])
+    rise, slope = problem.law.rise_and_slope(u)
+    column = problem.white(rise)
+    r0, d, free = _linear(problem, column)
+    residual = problem.white_y - r0[:, None] * problem.ones - d[:, None] * column
+    sse = dot(residual, residual) + problem.kappa * (problem.r0 - r0) ** 2
+    pull = d[:, None] * slope
+    jac = problem.white(pull * u), problem.white(-b * pull)
+    return Optimum(log_b, mid, r0, d, sse, _gram(jac, free), (dot(jac[0], residual), dot(jac[1], residual)))
+
+
+def _linear(problem: Problem, column: Array):
+    """(r0, D) inside the box, and the free linear directions: two columns and their Gram entries."""
+    (m00, b0), m01, m11 = problem.sums, dot(problem.ones, column), dot(column, column)
+    b1 = dot(column, problem.white_y)
     det = m00 * m11 - m01**2
     good = det > 1e-13 * m00 * m11
     det = np.where(good, det, 1.0)
     r0, d = (m11 * b0 - m01 * b1) / det, (m00 * b1 - m01 * b0) / det
+    box = problem.box
     inside = good & (r0 >= box.low) & (d >= 0.0) & (r0 + d <= box.high)
-    if not inside.all():
-        r0, d = _bounded(problem, rise, (m00, m01, m11, b0, b1), (r0, d, inside))
-    return r0, d, sum_of_squares(problem, rise, r0, d)
+    if inside.all():
+        return r0, d, (problem.ones, column, m00, m01, m11, det)
+    edge_r0, edge_d, edge = _edges(problem, column, (m00, m01, m11, b0, b1))
+    r0, d = np.where(inside, r0, edge_r0), np.where(inside, d, edge_d)
+    wide, one = inside[:, None], np.ones_like(m00)
+    first = np.where(wide, problem.ones, edge)
+    aa = np.where(inside, m00, np.maximum(dot(edge, edge) + problem.kappa * (edge_r0 > box.low), 1e-300))
+    second = np.where(wide, column, 0.0)
+    ab, bb = np.where(inside, m01, 0.0), np.where(inside, m11, one)
+    return r0, d, (first, second, aa, ab, bb, np.where(inside, det, aa))
 
 
-def sum_of_squares(problem: Problem, rise: Array, r0: Array, d: Array) -> Array:
-    """Residual sum of squares [M], the soft observation included."""
-    res = problem.white(problem.y - r0[:, None] - d[:, None] * rise)
-    return dot(res, res) + problem.kappa * (problem.r0 - r0) ** 2
-
-
-def _bounded(problem: Problem, rise: Array, sums: tuple, free: tuple) -> tuple[Array, Array]:
+def _edges(problem: Problem, column: Array, sums: tuple[Array, ...]) -> tuple[Array, Array, Array]:
+    """The best point on the three edges of the box, and the linear direction that is free there (0 at a corner)."""
     m00, m01, m11, b0, b1 = sums
-    r0, d, inside = free
     low, high = problem.box.low, problem.box.high
-    flat = np.clip(b0 / m00, low, high)
-    low_d = np.clip((b1 - m01 * low) / np.maximum(m11, 1e-300), 0.0, high - low)
+    flat = clip(b0 / m00, low, high)
+    low_d = clip((b1 - m01 * low) / np.maximum(m11, 1e-300), 0.0, high - low)
     high_r0 = (b0 - b1 - high * (m01 - m11)) / np.maximum(m00 - 2.0 * m01 + m11, 1e-300)
-    high_r0 = np.clip(high_r0, low, high)
-    r0s = [flat, np.full_like(flat, low), high_r0]
-    ds = [np.zeros_like(flat), low_d, high - high_r0]
-    sse = np.stack([sum_of_squares(problem, rise, a, b) for a, b in zip(r0s, ds, strict=True)])
-    best = np.argmin(sse, axis=0)[None]
-    edge_r0, edge_d = (np.take_along_axis(np.stack(v), best, 0)[0] for v in (r0s, ds))
-    return np.where(inside, r0, edge_r0), np.where(inside, d, edge_d)
+    high_r0 = clip(high_r0, low, high)
+    r0 = np.stack([flat, np.full_like(flat, low), high_r0])
+    d = np.stack([np.zeros_like(flat), low_d, high - high_r0])
+    sse = r0 * (m00 * r0 + 2.0 * (m01 * d - b0)) + d * (m11 * d - 2.0 * b1)
+    best = np.argmin(sse, axis=0)
+    every = np.arange(len(best))
+    r0, d = r0[best, every], d[best, every]
+    corner = (r0 <= low) & (r0 + d >= high)
+    edge = np.where((best == 0)[:, None], problem.ones, np.where((best == 1)[:, None], column, problem.ones - column))
+    return r0, d, np.where(corner[:, None], 0.0, edge)
 
 
-def polish(problem: Problem, log_b: Array, mid: Array, steps: int = 60, hold_b: bool = False) -> Optimum:
-    """Least squares from the given starts (log_b[M], mid[M]); `hold_b` moves C_mid alone. Stops when nothing moves."""
-    now = _state(problem, np.array(log_b, float), np.array(mid, float))
-    damping = np.full(len(now.sse), 1e-3)
-    active = np.arange(len(now.sse))
-    for _ in range(steps):
-        part = problem.take(active)
-        here = _rows(now, active)
-        log_b, mid, still = _step(part, here, damping[active], hold_b)
-        new = _state(part, log_b, mid)
-        better = new.sse < here.sse
-        _assign(now, active[better], _rows(new, better))
-        damping[active] = np.clip(np.where(better, damping[active] * 0.1, damping[active] * 8.0), 1e-12, 1e10)
-        gain = (here.sse - new.sse) / np.maximum(here.sse, 1e-300)
-        active = active[still & ~(better & (gain < 1e-14)) & (damping[active] < 1e9)]
-        if not active.size:
-            break
-    return now
-
-
-def _state(problem: Problem, log_b: Array, mid: Array) -> Optimum:
-    rise = problem.law.rise(np.exp(log_b)[:, None] * (problem.x - mid[:, None]))
-    return Optimum(log_b, mid, *linear_part(problem, rise))
-
-
-def _rows(opt: Optimum, keep: Array) -> Optimum:
-    return Optimum(opt.log_b[keep], opt.mid[keep], opt.r0[keep], opt.d[keep], opt.sse[keep])
-
-
-def _assign(target: Optimum, where: Array, values: Optimum) -> None:
-    for name in ("log_b", "mid", "r0", "d", "sse"):
-        getattr(target, name)[where] = getattr(values, name)
-
-
-def _step(problem: Problem, at: Optimum, damping: Array, hold_b: bool) -> tuple[Array, Array, Array]:
-    """Damped Gauss-Newton proposal, clipped to the limits, and which curves still move."""
-    b = np.exp(at.log_b)[:, None]
-    u = b * (problem.x - at.mid[:, None])
-    rise = problem.law.rise(u)
-    pull = at.d[:, None] * problem.law.slope(u)
-    jac = (problem.white(pull * u), problem.white(-pull * b))
-    residual = problem.white(problem.y - at.r0[:, None] - at.d[:, None] * rise)
-    h11, h12, h22 = _projected_gram(problem, at, rise, jac)
-    g1, g2 = dot(jac[0], residual), dot(jac[1], residual)
-    fixed1, fixed2 = _pinned(at.log_b, g1, LOG_B_LIMITS) | hold_b, _pinned(at.mid, g2, problem.mid_limits)
-    g1, g2 = np.where(fixed1, 0.0, g1), np.where(fixed2, 0.0, g2)
-    h12 = np.where(fixed1 | fixed2, 0.0, h12)
-    a, c = h11 * (1 + damping) + 1e-30, h22 * (1 + damping) + 1e-30
-    det = np.maximum(a * c - h12**2, 1e-60)
-    d1 = np.clip((c * g1 - h12 * g2) / det, -1.0, 1.0)
-    d2 = np.clip((a * g2 - h12 * g1) / det, -2.0, 2.0)
-    still = (np.abs(d1) > 1e-12) | (np.abs(d2) > 1e-12)
-    return np.clip(at.log_b + d1, *LOG_B_LIMITS), np.clip(at.mid + d2, *problem.mid_limits), still
-
-
-def mid_curvature(problem: Problem, at: Optimum) -> Array:
-    """Half the second derivative of the sum of squares along log C_mid, R_0 and D free: [M]."""
-    b = np.exp(at.log_b)[:, None]
-    u = b * (problem.x - at.mid[:, None])
-    pull = problem.white(-at.d[:, None] * problem.law.slope(u) * b)
-    return _projected_gram(problem, at, problem.law.rise(u), (pull, pull))[0]
-
-
-def _pinned(value: Array, gradient: Array, limits: tuple[float, float]) -> Array:
-    """At a limit with the sum of squares still falling outwards: hold the parameter there."""
-    return ((value <= limits[0]) & (gradient < 0)) | ((value >= limits[1]) & (gradient > 0))
-
-
-def _projected_gram(problem: Problem, at: Optimum, rise: Array, jac: tuple[Array, Array]) -> tuple[Array, Array, Array]:
-    """J'J after projecting out the linear directions that are free at this point: entries 11, 12, 22, each [M]."""
-    tol = 1e-12
-    at_low, at_cap = at.r0 <= problem.box.low + tol, at.r0 + at.d >= problem.box.high - tol
-    first = problem.white(np.where(at_low, 0.0, 1.0)[:, None] * np.where(at_cap[:, None], 1.0 - rise, 1.0))
-    second = problem.white(np.where(at_cap, 0.0, 1.0)[:, None] * rise)
-    aa = dot(first, first) + problem.kappa * ~at_low
-    ab, bb = dot(first, second), dot(second, second)
-    aa, bb = np.where(at_low, 1.0, np.maximum(aa, 1e-300)), np.where(at_cap, 1.0, np.maximum(bb, 1e-300))
-    det = np.maximum(aa * bb - ab**2, 1e-14 * aa * bb)
-    p = [(dot(first, j), dot(second, j)) for j in jac]
-
-    def entry(i: int, k: int) -> Array:
-        (pi, qi), (pk, qk) = p[i], p[k]
-        return dot(jac[i], jac[k]) - (bb * pi * pk - ab * (pi * qk + qi * pk) + aa * qi * qk) / det
-
-    return np.maximum(entry(0, 0), 0.0), entry(0, 1), np.maximum(entry(1, 1), 0.0)
+def _gram(jac: tuple[Array, Array], free: tuple) -> tuple[Array, Array, Array]:
+    """J'J after projecting out the free linear directions: entries 11, 12, 22, each [M]."""
+    first, second, aa, ab, bb, det = free
+    j1, j2 = jac
+    p1, p2, q1, q2 = dot(first, j1), dot(first, j2), dot(second, j1), dot(second, j2)
+    h11 = dot(j1, j1) - (bb * p1 * p1 - 2.0 * ab * p1 * q1 + aa * q1 * q1) / det
+    h12 = dot(j1, j2) - (bb * p1 * p2 - ab * (p1 * q2 + q1 * p2) + aa * q1 * q2) / det
+    h22 = dot(j2, j2) - (bb * p2 * p2 - 2.0 * ab * p2 * q2 + aa * q2 * q2) / det
+    return np.maximum(h11, 0.0), h12, np.maximum(h22, 0.0)

@@ -61,7 +61,7 @@ def _ceiling(fit: Fit, robust: bool) -> list[str]:
 
 def _why(fit: Fit) -> str:
     assert fit.surface is not None
-    ratio = fit.last / float(np.exp(fit.surface.best.mid[0]))
+    ratio = fit.last / float(np.exp(fit.surface.exact.mid[0]))
     if fit.verdict == "identified":
         return f" (the data reach {ratio:.1f} C_mid)"
     return f" (the data reach {ratio:.1f} C_mid; A within .02 needs about 3 to 6)"
