@@ -15,6 +15,7 @@ import tomli_w
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_serializer, field_validator, model_validator
 
 from scalerl_mini.errors import UserError
+from scalerl_mini.recipes import recipe_tree
 
 Beta = Annotated[float, Field(ge=0, lt=1)]
 
@@ -251,13 +252,15 @@ class Config(Group):
     runtime: RuntimeConfig = Field(default_factory=RuntimeConfig)
 
 
-def load_config(path: Path | None = None, settings: tuple[str, ...] = ()) -> Config:
-    """The configuration of a TOML file (or the defaults) with `key=value` settings laid over it.
+def load_config(path: Path | None = None, settings: tuple[str, ...] = (), recipe: str | None = None) -> Config:
+    """The defaults, a recipe, a TOML file and `key=value` settings, each laid over what comes before.
 
     Raises UserError with the path of the wrong key and how to mend it.
     """
-    tree = _read_toml(path) if path else {}
-    set_keys = {_apply_setting(tree, setting) for setting in settings}
+    tree = _overlay(recipe_tree(recipe) if recipe else {}, _read_toml(path) if path else {})
+    laid: dict[str, Any] = {}
+    set_keys = {_apply_setting(laid, setting) for setting in settings}
+    tree = _overlay(tree, laid)
     try:
         return Config.model_validate(tree)
     except ValidationError as error:
@@ -267,6 +270,18 @@ def load_config(path: Path | None = None, settings: tuple[str, ...] = ()) -> Con
 def dump_toml(config: Config) -> str:
     """The configuration as TOML, every key written out; `load_config` of it gives the same configuration."""
     return tomli_w.dumps(config.model_dump())
+
+
+def _overlay(below: dict[str, Any], above: dict[str, Any]) -> dict[str, Any]:
+    """Two trees of keys as one; where both have a value, `above` counts. Constants belong to a loss: a new loss drops
+    those of the old one."""
+    if "loss" in above and above["loss"] != below.get("loss"):
+        below = {key: value for key, value in below.items() if key != "constants"}
+    merged = below | above
+    for key in below.keys() & above.keys():
+        if isinstance(below[key], dict) and isinstance(above[key], dict):
+            merged[key] = _overlay(below[key], above[key])
+    return merged
 
 
 def _read_toml(path: Path) -> dict[str, Any]:

@@ -10,6 +10,7 @@ import click
 
 @click.command(name="train", short_help="Train a policy by asynchronous RL and draw its scaling curve.")
 @click.option("--config", "config_path", type=click.Path(path_type=Path), help="TOML configuration file.")
+@click.option("--recipe", metavar="NAME", help="Lay a recipe of the paper over the defaults; see `recipes`.")
 @click.option("--set", "settings", multiple=True, metavar="KEY=VALUE", help="Set one key, e.g. training.steps=20.")
 @click.option("--out", type=click.Path(path_type=Path), help="Run folder to create [default: runs/NAME by time].")
 @click.option("--resume", type=click.Path(path_type=Path), help="Run folder to continue from its newest checkpoint.")
@@ -20,6 +21,7 @@ import click
 @click.option("--dry-run", is_flag=True, help="Print the whole resolved configuration as TOML and stop.")
 def command(
     config_path: Path | None,
+    recipe: str | None,
     settings: tuple[str, ...],
     out: Path | None,
     resume: Path | None,
@@ -46,9 +48,9 @@ def command(
         "runtime.trainer_device": trainer_device,
     }
     settings += tuple(f"{key}={value}" for key, value in shortcuts.items() if value is not None)
-    if resume and (out or config_path or overwrite):
-        raise UserError("--resume continues a run as it is; leave --out, --config and --overwrite away")
-    config = resumed_config(resume, settings) if resume else load_config(config_path, settings)
+    if resume and (out or config_path or recipe or overwrite):
+        raise UserError("--resume continues a run as it is; leave --out, --config, --recipe and --overwrite away")
+    config = resumed_config(resume, settings) if resume else load_config(config_path, settings, recipe)
     if dry_run:
         click.echo(dump_toml(config), nl=False)
         return
