@@ -129,14 +129,16 @@ class Trainer:
             flat = [record for record in map(self.buffer.view, sequences) if not record["rewards"].std()]
             if not flat or self.exhausted:
                 break
-            places = [int(record["sequence"]) for record in flat]
             for record in flat:
                 self.curriculum.record(int(record["prompt_index"]), float(record["rewards"].mean()))
+            before = {int(record["sequence"]): self.outstanding.pop(int(record["sequence"])) for record in flat}
+            tickets = self._draw(before)
+            places = [ticket.sequence for ticket, _, _ in tickets]
+            self.outstanding = before | self.outstanding  # where no prompt is left the flat group stays
+            for record in flat[: len(places)]:
                 self.meter.add_discarded(int(record["lengths"].sum()), int(record["prompt_length"]))
             self.buffer.free(places)
-            for sequence in places:
-                del self.outstanding[sequence]
-            self.buffer.issue_all(self._draw(places))
+            self.buffer.issue_all(tickets)
             waited += self._wait_for(sequences)
             refilled += len(places)
         return refilled, waited

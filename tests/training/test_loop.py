@@ -60,6 +60,42 @@ def test_lag_really_occurs(make_loop: MakeLoop) -> None:
     assert any(len(set(row.tolist())) > 1 for row in versions), "no completion saw an update in its midst"
 
 
+@pytest.mark.parametrize("generators", [1, 2])
+def test_ppo_phases_are_sampled_under_frozen_weights(make_loop: MakeLoop, generators: int) -> None:
+    loop = make_loop("pipeline.mode=ppo", "pipeline.k=3", f"runtime.generators={generators}", "training.steps=8")
+    assert loop.run() is None
+    assert len(loop.batches) == 8
+    for version, batch in loop.batches:
+        assert set(batch.versions[batch.mask].tolist()) == {version // 3 * 3}
+        assert set(batch.lag(version).tolist()) == {version % 3}
+
+
+@pytest.mark.parametrize("mode", ["pipeline", "ppo"])
+def test_refilled_groups_keep_their_place_and_are_counted(make_loop: MakeLoop, mode: str) -> None:
+    loop = make_loop(f"pipeline.mode={mode}", "objective.refill_rounds=2", "task.options={prompts=40}")
+
+    def check() -> None:
+        assert loop.generated == loop.trainer.meter.generated_tokens + loop.buffered
+
+    loop.after_step = check
+    assert loop.run() is None
+    assert sum(row["refilled_groups"] for row in loop.steps) > 0
+    assert sum(row["effective_groups"] for row in loop.steps) > sum(row["groups"] for row in loop.steps) * 0.7
+    assert all(row["lag_max"] <= 2 for row in loop.steps)
+
+
+def test_refilling_stops_when_no_prompt_is_left(make_loop: MakeLoop) -> None:
+    """All groups are flat and every prompt is dropped by its first visit: no place may stay empty for ever."""
+    loop = make_loop(
+        'task.options={rule="always"}', "objective.refill_rounds=9", "objective.no_positive_resampling=0.9"
+    )
+    reason = loop.run()
+    assert reason is not None
+    assert "dropped all 12" in reason
+    assert loop.steps
+    assert loop.generated == loop.trainer.meter.generated_tokens + loop.buffered
+
+
 def test_batches_are_consumed_in_the_order_of_the_curriculum(make_loop: MakeLoop) -> None:
     """The same prompts in the same order as a synchronous run, whatever the interleaving."""
     orders = []
