@@ -72,7 +72,7 @@ class Arithmetic:
 
     def __init__(
         self,
-        train_prompts: int = 1500,
+        train_prompts: int = 3000,
         held_out_prompts: int = 1000,
         min_digits: int = 2,
         max_digits: int = 6,

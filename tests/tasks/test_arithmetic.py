@@ -35,7 +35,7 @@ def test_prompts_have_the_promised_format_and_answer() -> None:
 
 
 def test_defaults_have_the_promised_sizes_and_no_repeated_problem() -> None:
-    assert (len(TASK.train), len(TASK.held_out)) == (1500, 1000)
+    assert (len(TASK.train), len(TASK.held_out)) == (3000, 1000)
     keys = [key(prompt) for prompt in TASK.train + TASK.held_out]
     assert len(set(keys)) == len(keys)
 
@@ -63,7 +63,7 @@ def test_draw_stays_on_its_side(side: bool) -> None:
 def test_both_sets_have_the_same_mix_and_so_has_any_prefix() -> None:
     levels = {f"{n} digits" for n in range(2, 7)}
     assert Counter(prompt.level for prompt in TASK.held_out) == dict.fromkeys(levels, 200)
-    assert Counter(prompt.level for prompt in TASK.train) == dict.fromkeys(levels, 300)
+    assert Counter(prompt.level for prompt in TASK.train) == dict.fromkeys(levels, 600)
     for prompts in (TASK.train, TASK.held_out):
         for start in range(0, 100, 5):
             assert {prompt.level for prompt in prompts[start : start + 5]} == levels
