@@ -47,7 +47,12 @@ def score(cell: Cell, seed: Sequence[int]) -> Record:
     """Simulate and fit one curve; depends on the cell and the seed alone."""
     run = simulate_curve(cell.spec, np.random.default_rng(list(seed)))
     result = _fit(cell, run.curve)
-    record: Record = {"status": result.status, "verdict": result.verdict, "flags": list(result.flags), "A_true": run.truth.A}
+    record: Record = {
+        "status": result.status,
+        "verdict": result.verdict,
+        "flags": list(result.flags),
+        "A_true": run.truth.A,
+    }
     if result.surface is not None:
         record |= _estimates(cell, result, run.truth)
     if cell.rivals and result.n_used >= 4:
@@ -64,10 +69,12 @@ def _fit(cell: Cell, curve: Curve) -> Fit:
 def _estimates(cell: Cell, result: Fit, truth: Truth) -> Record:
     assert result.surface is not None and result.intervals["A"] is not None
     exact, shift = result.surface.exact, result.surface.problem.box.shift
-    low, high = result.intervals["A"]
+    low, high = result.distribution(CEILING).interval(result.level)
+    printed = result.intervals["A"]
     record: Record = {
         "A_error": float(exact.r0[0] + exact.d[0] + shift) - truth.A,
         "A_covered": low <= truth.A <= high, "A_width": high - low,
+        "A_printed_covered": printed[0] <= truth.A <= printed[1], "A_printed_width": printed[1] - printed[0],
         "B_covered": _holds(result, "B", truth.B), "C_mid_covered": _holds(result, "C_mid", truth.C_mid),
     }  # fmt: skip
     if cell.robust:

@@ -93,7 +93,7 @@ def _errors(records: Sequence[Record], key: str) -> dict[str, object]:
         f"{key}_bias": _quantile(error, 0.5), f"{key}_p50": _quantile(np.abs(error), 0.5),
         f"{key}_p90": _quantile(np.abs(error), 0.9),
     }  # fmt: skip
-    for kind in ("", "_robust"):
+    for kind in ("", "_robust", "_printed"):
         width = _values(records, f"{key}{kind}_width")
         if len(width) or not kind:
             row[f"{key}{kind}_coverage"] = _mean(records, f"{key}{kind}_covered")

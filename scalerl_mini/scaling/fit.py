@@ -53,6 +53,7 @@ class Fit:
     a_max: float = 1.0
     surface: Surface | None = field(default=None, repr=False)
     start: Start = field(default=Start(), repr=False)
+    ceiling: Distribution | None = field(default=None, repr=False)
 
     @property
     def n_used(self) -> int:
@@ -74,7 +75,7 @@ class Fit:
         if self.surface is None:
             raise UserError(f"{self.curve.name or 'curve'}: {self.status}, so there is no fit to ask: {self.reason}")
         if not robust:
-            return distribution(self.surface, quantity)
+            return self.ceiling if quantity == CEILING and self.ceiling else distribution(self.surface, quantity)
         surfaces = list(self.forms.values())
         evidence = np.array([np.logaddexp.reduce(s.evidence) for s in surfaces])
         return mixture([distribution(s, quantity) for s in surfaces], np.exp(evidence - evidence.max()))
@@ -266,7 +267,8 @@ def _clipped(surface: Surface, residual: np.ndarray, start: Start) -> Surface:
 def _summary(blank: Fit, surface: Surface, start: Start, flags: list[str]) -> Fit:
     best, shift, level = surface.exact, surface.problem.box.shift, blank.level
     a, b, c_mid = float(best.r0[0] + best.d[0] + shift), float(np.exp(best.log_b[0])), float(np.exp(best.mid[0]))
-    interval = around(distribution(surface, CEILING).interval(level), a, LEAST_HALF_WIDTH)
+    ceiling = distribution(surface, CEILING)
+    interval = around(ceiling.interval(level), a, LEAST_HALF_WIDTH)
     interval = max(interval[0], 0.0), min(interval[1], blank.a_max)
     width = interval[1] - interval[0]
     verdict = next((name for limit, name in VERDICTS if width < limit), "unidentified")
@@ -283,7 +285,7 @@ def _summary(blank: Fit, surface: Surface, start: Start, flags: list[str]) -> Fi
     return replace(
         blank, verdict=verdict, A=a if known else None, B=b if known else None, C_mid=c_mid if known else None,
         R0=float(best.r0[0] + shift), intervals=intervals, flags=tuple(flags), r0_mode=start.kind, surface=surface,
-        start=start, sigma=float(np.sqrt(best.sse[0] / surface.dof)), phi=checks.mean_phi(surface),
+        start=start, ceiling=ceiling, sigma=float(np.sqrt(best.sse[0] / surface.dof)), phi=checks.mean_phi(surface),
         reason="" if n >= 10 else "fewer than 10 points",
     )  # fmt: skip
 

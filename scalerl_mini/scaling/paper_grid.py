@@ -18,7 +18,9 @@ from scalerl_mini.scaling.curve import Curve
 from scalerl_mini.scaling.normal import Array
 
 PAPER_A = tuple(np.round(np.arange(0.45, 0.8001, 0.005), 3))
-PAPER_C_MID = tuple(np.linspace(100.0, 40000.0, 100))  # as printed; Table 1's own values lie on 100..4000 and 4000..16000
+PAPER_C_MID = tuple(
+    np.linspace(100.0, 40000.0, 100)
+)  # as printed; Table 1's own values lie on 100..4000 and 4000..16000
 
 
 @dataclass(frozen=True)

@@ -13,14 +13,14 @@ ENDINGS = (".png", ".svg", ".pdf")
 FIT, BAND, LEFT_OUT = "#1f5fa8", "#9dc3ea", "#b0b0b0"
 
 
-def new_figure(width: float = 7.0, height: float = 4.4):
-    """A matplotlib figure that needs no display, and its axes."""
+def figure_with(columns: int = 1, width: float = 7.0, height: float = 4.4):
+    """A matplotlib figure that needs no display, and its axes (a list when there are several)."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(width, height), layout="constrained")
     FigureCanvasAgg(figure)
-    return figure, figure.add_subplot()
+    return figure, figure.subplots(1, columns)
 
 
 def save(figure, path: str | Path) -> Path:
@@ -38,7 +38,7 @@ def save(figure, path: str | Path) -> Path:
 
 def plot_fit(fit: Fit, path: str | Path, reach: float = 4.0) -> Path:
     """Points used and left out, the sigmoid, its band, the extrapolation shaded, the ceiling with its interval; log x."""
-    figure, axes = new_figure()
+    figure, axes = figure_with()
     used, every = fit.used, fit.curve
     out = ~np.isin(every.compute, used.compute)
     axes.plot(every.compute[out], every.score[out], "o", ms=4, color=LEFT_OUT, label="left out")
