@@ -100,6 +100,15 @@ def test_an_exception_is_told_with_its_last_traceback(control: Control, tmp_path
     assert "earlier attempt" in supervisor.log_path("one").read_text()
 
 
+def test_a_traceback_of_an_earlier_attempt_is_not_given_as_the_cause(control: Control, tmp_path: Path) -> None:
+    supervisor = _supervisor(control, tmp_path, Role("one", processes.exit_with, (3,)))
+    supervisor.log_dir.mkdir()
+    supervisor.log_path("one").write_text("Traceback (most recent call last):\n  of an earlier attempt\n")
+    with pytest.raises(ChildFailed) as caught:
+        _run(supervisor)
+    assert str(caught.value) == f"one exited with 3 (log: {supervisor.log_path('one')})"
+
+
 @pytest.mark.parametrize(
     ("target", "args", "cause", "tail"),
     [
