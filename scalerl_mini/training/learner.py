@@ -81,6 +81,7 @@ class Learner:
             **objective.constants,
         )
         result.loss.backward()
+        self.optimizer.collect()
         return float(result.loss.detach()), result.metrics, float(entropy.sum())
 
     def _score(self, policy: Policy, micro: MicroBatch) -> tuple[Tensor, Tensor]:

@@ -22,7 +22,7 @@ def estimate(policy: Policy, config: Config, prompt_tokens: int) -> str:
     width = policy.config.hidden_size * policy.config.num_hidden_layers * ACTIVATIONS_PER_LAYER
     parts = {
         "weights": weights,
-        "gradients": weights,
+        "gradients": weights + masters,
         "optimiser": 8 * parameters + masters,
         "activations": tokens * width * policy.head_weight.element_size(),
         "head": 3 * 4 * min(CHUNK_ELEMENTS, tokens * policy.head_weight.shape[0]),

@@ -1,7 +1,8 @@
 """AdamW with fp32 master weights, linear warm-up and gradient clipping (paper section 4).
 
 With a bf16 body the optimiser updates fp32 copies and rounds them back after each step: at learning rates of 5e-7 an
-update of a bf16 weight would be rounded away. With an fp32 body the masters are the parameters themselves.
+update of a bf16 weight would be rounded away. Gradients of micro-batches are summed in fp32 for the same reason: the small
+terms of a long sum would be lost in bf16. With an fp32 body the masters are the parameters themselves.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from scalerl_mini.config import TrainingConfig
 
 
 class Optimizer:
-    """`step` applies the gradients that lie in the parameters' `.grad` and clears them."""
+    """`collect` after each backward pass, then `step`, which applies the gradients and clears them."""
 
     def __init__(self, parameters: dict[str, Tensor], config: TrainingConfig) -> None:
         self.parameters, self.config = parameters, config
@@ -31,13 +32,19 @@ class Optimizer:
         """Learning rate of the next update: linear over the warm-up steps, then constant."""
         return self.config.lr * min(1.0, (self.updates + 1) / max(self.config.warmup_steps, 1))
 
+    def collect(self) -> None:
+        """Add the gradients that lie in the parameters' `.grad` to those of the masters."""
+        for name, master in self.masters.items():
+            parameter = self.parameters[name]
+            if master is not parameter and parameter.grad is not None:
+                gradient = parameter.grad.float()
+                master.grad = gradient if master.grad is None else master.grad.add_(gradient)
+                parameter.grad = None
+
     def step(self) -> float:
         """One update; returns the gradient norm before clipping. Raises FloatingPointError when it is not finite,
         with the weights untouched."""
-        for name, master in self.masters.items():
-            gradient = self.parameters[name].grad
-            if master is not self.parameters[name]:
-                master.grad = None if gradient is None else gradient.float()
+        self.collect()
         norm = float(torch.nn.utils.clip_grad_norm_(list(self.masters.values()), self.config.grad_clip))
         if not torch.isfinite(torch.tensor(norm)):
             raise FloatingPointError(f"gradient norm is {norm} at update {self.updates}")
