@@ -31,7 +31,8 @@ def save_checkpoint(folder: Path, policy: Policy, optimizer: Optimizer, state: d
     if target.exists():
         return target
     temporary = folder / f".{target.name}.tmp"
-    shutil.rmtree(temporary, ignore_errors=True)
+    for unfinished in folder.glob(".step-*.tmp"):  # of a save that was killed
+        shutil.rmtree(unfinished)
     temporary.mkdir(parents=True)
     policy.save(temporary)
     save_file(

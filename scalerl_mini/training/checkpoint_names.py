@@ -21,4 +21,4 @@ def version_of(checkpoint: Path) -> int:
 def list_checkpoints(folder: Path) -> list[Path]:
     """Complete checkpoints, newest first."""
     found = [path for path in folder.glob("step-*") if _NAME.fullmatch(path.name)] if folder.is_dir() else []
-    return sorted(found, key=lambda path: path.name, reverse=True)
+    return sorted(found, key=version_of, reverse=True)

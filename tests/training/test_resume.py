@@ -1,0 +1,195 @@
+"""Stopping and going on: no step twice, compute goes on, and in synchronous mode nobody can tell the difference."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from scalerl_mini.config import dump_toml, load_config
+from scalerl_mini.errors import UserError
+from scalerl_mini.training import compute
+from scalerl_mini.training.checkpoint_names import checkpoint_name, list_checkpoints, version_of
+from scalerl_mini.training.resuming import newest_checkpoint, resumed_config
+from tests.fakes import FakeClock
+from tests.training.loop import Loop
+
+MakeLoop = Callable[..., Loop]
+
+
+def timeless(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Rows without what a clock says, and without how many groups lay ready when somebody looked."""
+    clock = ("wall_seconds", "device_hours", "buffered_groups")
+    return [{k: v for k, v in row.items() if k not in clock and not k.endswith("_s")} for row in rows]
+
+
+def stop_after(loop: Loop, step: int) -> None:
+    """Ctrl-C while the trainer is in step `step` + 1."""
+
+    def stop() -> None:
+        if loop.trainer.policy.version == step:
+            loop.control.request_stop("interrupt")
+
+    loop.after_step = stop
+
+
+def kill_after(loop: Loop, step: int) -> None:
+    """SIGKILL after step `step`: no checkpoint, nothing is tidied up."""
+
+    def kill() -> None:
+        if loop.trainer.policy.version == step:
+            raise SystemExit
+
+    loop.after_step = kill
+
+
+SYNCHRONOUS = ("pipeline.k=0", "training.steps=9", "runtime.checkpoint_every=4", "evaluation.early_every=2")
+
+
+@pytest.mark.parametrize(
+    ("mode", "k", "stop"),
+    [("pipeline", 0, 1), ("pipeline", 0, 2), ("pipeline", 0, 4), ("pipeline", 0, 8), ("ppo", 1, 5), ("ppo", 3, 6)],
+)
+def test_a_stopped_synchronous_run_ends_bit_identical(make_loop: MakeLoop, mode: str, k: int, stop: int) -> None:
+    """PPO: stopped between two phases; within one, what was not yet trained would be sampled anew by newer weights."""
+    settings = (*SYNCHRONOUS, f"pipeline.mode={mode}", f"pipeline.k={k}")
+    whole = make_loop(*settings, folder="whole")
+    whole.run()
+    first = make_loop(*settings)
+    stop_after(first, stop)
+    assert first.run() == "the run is stopping (interrupt)"
+    assert version_of(newest_checkpoint(first.folder.path)) == stop
+    second = make_loop(*settings, resume=True)
+    assert second.run() is None
+    assert timeless(second.steps) == timeless(whole.steps)
+    assert timeless(second.evals) == timeless(whole.evals)
+    for name, tensor in whole.weights.items():
+        np.testing.assert_array_equal(second.weights[name], tensor)
+
+
+def test_a_killed_synchronous_run_ends_bit_identical(make_loop: MakeLoop) -> None:
+    """Killed after step 7, it goes on from the checkpoint of step 4; steps 5 to 7 are done again, alike."""
+    whole = make_loop(*SYNCHRONOUS, folder="whole")
+    whole.run()
+    first = make_loop(*SYNCHRONOUS)
+    kill_after(first, 7)
+    with pytest.raises(SystemExit):
+        first.run()
+    assert len(first.steps) == 7
+    first.folder.rewind(version_of(newest_checkpoint(first.folder.path)))
+    second = make_loop(*SYNCHRONOUS, resume=True)
+    assert second.run() is None
+    assert timeless(second.steps) == timeless(whole.steps)
+    assert timeless(second.evals) == timeless(whole.evals)
+    for name, tensor in whole.weights.items():
+        np.testing.assert_array_equal(second.weights[name], tensor)
+
+
+@pytest.mark.parametrize("stop", [1, 4, 7])
+def test_a_stopped_asynchronous_run_trains_every_prompt_in_its_turn(make_loop: MakeLoop, stop: int) -> None:
+    settings = ("pipeline.k=3", "training.steps=9", "runtime.generators=2")
+    whole = make_loop(*settings, folder="whole")
+    whole.run()
+    first = make_loop(*settings)
+    stop_after(first, stop)
+    first.run()
+    second = make_loop(*settings, resume=True)
+    second.run()
+    assert [row["step"] for row in second.steps] == list(range(1, 10))
+    assert [row["step"] for row in second.evals] == [row["step"] for row in whole.evals]
+    prompts = [batch.prompt_index for _, batch in first.batches + second.batches]
+    assert prompts == [batch.prompt_index for _, batch in whole.batches]
+    assert all(row["lag_max"] <= 3 for row in second.steps)
+
+
+def test_compute_goes_on_where_it_stopped(make_loop: MakeLoop, monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = FakeClock()
+    monkeypatch.setattr(compute, "time", SimpleNamespace(monotonic=clock.monotonic))
+
+    def take_a_second_each_step(loop: Loop) -> None:
+        update = loop.trainer.learner.update
+
+        def slow(batch: Any) -> Any:
+            clock.now += 1.0
+            return update(batch)
+
+        monkeypatch.setattr(loop.trainer.learner, "update", slow)
+
+    first = make_loop()
+    take_a_second_each_step(first)
+    stop_after(first, 4)
+    first.run()
+    clock.now += 5000.0  # the night between
+    second = make_loop(resume=True)
+    take_a_second_each_step(second)
+    second.run()
+    assert [row["wall_seconds"] for row in second.steps] == [1.0, 2.0, 3.0, 4.0, 5.0, 6.0]
+    tokens = [row["generated_tokens"] for row in second.steps]
+    assert all(later > earlier for earlier, later in itertools.pairwise(tokens))
+    assert second.evals[-1]["wall_seconds"] == 6.0
+
+
+def test_a_run_stopped_before_its_first_step_can_go_on(make_loop: MakeLoop) -> None:
+    first = make_loop()
+    first.control.request_stop("interrupt")
+    assert first.run(eager=False) == "the run is stopping (interrupt)"
+    assert [path.name for path in list_checkpoints(first.folder.checkpoints)] == [checkpoint_name(0)]
+    second = make_loop(resume=True)
+    assert second.run() is None
+    assert [row["step"] for row in second.evals] == [0, 3, 6]
+
+
+def test_a_finished_run_can_be_made_longer(make_loop: MakeLoop) -> None:
+    make_loop("training.steps=4").run()
+    longer = make_loop("training.steps=6", resume=True)
+    assert longer.run() is None
+    assert [row["step"] for row in longer.steps] == [1, 2, 3, 4, 5, 6]
+    assert [row["step"] for row in longer.evals] == [0, 3, 4, 6]
+
+
+def test_resuming_a_finished_run_changes_nothing(make_loop: MakeLoop) -> None:
+    first = make_loop()
+    first.run()
+    before = first.steps, first.evals
+    second = make_loop(resume=True)
+    assert second.run() is None
+    assert (second.steps, second.evals) == before
+
+
+@pytest.fixture
+def stopped(tmp_path: Path) -> Path:
+    """A run folder as far as `resumed_config` looks at it."""
+    (tmp_path / "config.toml").write_text(dump_toml(load_config(None, ("training.lr=0.5",))))
+    (tmp_path / "run.json").write_text("{}")
+    return tmp_path
+
+
+def test_a_resumed_run_has_its_own_configuration(stopped: Path) -> None:
+    config = resumed_config(stopped, ("training.steps=400", "runtime.threads=2"))
+    assert (config.training.lr, config.training.steps, config.runtime.threads) == (0.5, 400, 2)
+
+
+@pytest.mark.parametrize(
+    "setting",
+    ["training.lr=0.4", "pipeline.prompts_per_step=8", "seed=1", "task.options.x=1", "runtime.generators=2"],
+)
+def test_a_resumed_run_is_no_other_run(stopped: Path, setting: str) -> None:
+    with pytest.raises(UserError, match=setting.partition("=")[0] + " cannot change within a run"):
+        resumed_config(stopped, (setting,))
+
+
+@pytest.mark.parametrize("missing", ["config.toml", "run.json"])
+def test_a_folder_without_a_run_is_not_resumed(stopped: Path, missing: str) -> None:
+    (stopped / missing).unlink()
+    with pytest.raises(UserError, match=f"{missing} is missing"):
+        resumed_config(stopped, ())
+
+
+def test_a_run_without_a_checkpoint_is_not_resumed(stopped: Path) -> None:
+    with pytest.raises(UserError, match="no checkpoint to resume from"):
+        newest_checkpoint(stopped)

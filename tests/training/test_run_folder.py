@@ -1,0 +1,168 @@
+"""The run folder: what may be written where, and logs that a kill cannot spoil."""
+
+from __future__ import annotations
+
+import json
+import math
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from scalerl_mini.errors import UserError
+from scalerl_mini.training.run_folder import RunFolder, append_row, read_rows
+from scalerl_mini.training.watch import RowFollower
+
+
+def make_run(path: Path) -> RunFolder:
+    folder = RunFolder(path)
+    folder.check(overwrite=False)
+    with folder.lock():
+        folder.create("seed = 0\n", {"state": "running"})
+    return folder
+
+
+def test_a_new_run_has_its_parts(tmp_path: Path) -> None:
+    folder = make_run(tmp_path / "deep" / "run")
+    assert {path.name for path in folder.path.iterdir()} == {
+        "config.toml", "run.json", "rollouts", "checkpoints", "logs",
+    }  # fmt: skip
+    assert folder.read_record() == {"state": "running"}
+
+
+def test_changes_of_the_record_keep_the_rest(tmp_path: Path) -> None:
+    folder = make_run(tmp_path / "run")
+    folder.update_record(state="finished", reason=None)
+    assert folder.read_record() == {"state": "finished", "reason": None}
+    assert not list(folder.path.glob("*.tmp"))
+
+
+def test_overwriting_removes_everything_of_the_old_run(tmp_path: Path) -> None:
+    folder = make_run(tmp_path / "run")
+    append_row(folder.steps, {"step": 1})
+    (folder.checkpoints / "step-00001").mkdir()
+    folder.check(overwrite=True)
+    with folder.lock():
+        folder.create("seed = 1\n", {"state": "running"})
+    assert not folder.steps.exists()
+    assert not list(folder.checkpoints.iterdir())
+    assert folder.config.read_text() == "seed = 1\n"
+
+
+def test_overwriting_through_a_link_leaves_what_links_point_to(tmp_path: Path) -> None:
+    folder = make_run(tmp_path / "real")
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    (elsewhere / "precious").touch()
+    (folder.path / "link").symlink_to(elsewhere)
+    (tmp_path / "alias").symlink_to(folder.path)
+    alias = RunFolder(tmp_path / "alias")
+    alias.check(overwrite=True)
+    with alias.lock():
+        alias.create("", {})
+    assert (elsewhere / "precious").exists()
+    assert not (folder.path / "link").exists()
+
+
+@pytest.mark.parametrize(
+    ("make", "overwrite", "message"),
+    [
+        (lambda path: path.write_text(""), False, "is a file"),
+        (lambda path: (path / "letters").mkdir(parents=True), True, "not empty and not a run"),
+        (make_run, False, "already holds a run"),
+    ],
+)  # fmt: skip
+def test_what_is_in_the_way_is_refused(tmp_path: Path, make, overwrite: bool, message: str) -> None:
+    make(tmp_path / "out")
+    with pytest.raises(UserError, match=message):
+        RunFolder(tmp_path / "out").check(overwrite)
+
+
+def test_an_empty_folder_is_fine(tmp_path: Path) -> None:
+    RunFolder(tmp_path).check(overwrite=False)
+
+
+def test_a_folder_under_a_file_cannot_be_made(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with (
+        pytest.raises(UserError, match=r"cannot create run folder .*choose another --out"),
+        RunFolder(tmp_path / "file" / "run").lock(),
+    ):
+        pass
+
+
+def test_two_processes_cannot_train_in_one_folder(tmp_path: Path) -> None:
+    """Also not one that resumes and one that overwrites; and a killed one does not keep the folder."""
+    folder = make_run(tmp_path / "run")
+    hold = (
+        "import sys, time, pathlib; from scalerl_mini.training.run_folder import RunFolder\n"
+        "with RunFolder(pathlib.Path(sys.argv[1])).lock(): print('held', flush=True); time.sleep(60)"
+    )
+    with subprocess.Popen([sys.executable, "-c", hold, str(folder.path)], stdout=subprocess.PIPE) as other:
+        assert other.stdout is not None
+        assert other.stdout.readline() == b"held\n"
+        with pytest.raises(UserError, match="a run is going on in"), folder.lock():
+            pass
+        other.kill()
+        other.wait()
+        with folder.lock():
+            pass
+
+
+def test_rows_come_back_and_what_is_not_finite_is_null(tmp_path: Path) -> None:
+    path = tmp_path / "rows.jsonl"
+    append_row(path, {"step": 1, "loss": math.nan, "by_level": {"hard": math.inf}})
+    append_row(path, {"step": 2, "loss": -0.5, "text": "zwei\nZeilen, Ümläute"})
+    assert read_rows(path) == [
+        {"step": 1, "loss": None, "by_level": {"hard": None}},
+        {"step": 2, "loss": -0.5, "text": "zwei\nZeilen, Ümläute"},
+    ]
+    assert len(path.read_bytes().splitlines()) == 2
+    assert read_rows(tmp_path / "absent.jsonl") == []
+
+
+@pytest.mark.parametrize("cut", [1, 7, 13])
+def test_a_torn_last_row_is_skipped_by_readers(tmp_path: Path, cut: int) -> None:
+    path = tmp_path / "rows.jsonl"
+    append_row(path, {"step": 1})
+    append_row(path, {"step": 22222})
+    path.write_bytes(path.read_bytes()[:-cut])
+    if cut == 1:  # only the line's end is missing: the row itself is whole
+        assert read_rows(path) == [{"step": 1}, {"step": 22222}]
+    else:
+        assert read_rows(path) == [{"step": 1}]
+
+
+def test_a_torn_row_is_gone_after_a_rewind(tmp_path: Path) -> None:
+    folder = make_run(tmp_path / "run")
+    for step in (1, 2, 3):
+        append_row(folder.steps, {"step": step})
+    with folder.steps.open("a") as file:
+        file.write('{"step": 4, "lo')
+    append_row(folder.evals, {"step": 0})
+    append_row(folder.evals, {"step": 3})
+    folder.rewind(2)
+    append_row(folder.steps, {"step": 3, "again": True})
+    assert read_rows(folder.steps) == [{"step": 1}, {"step": 2}, {"step": 3, "again": True}]
+    assert read_rows(folder.evals) == [{"step": 0}]
+    assert read_rows(folder.path / "steps.rewound.jsonl") == [{"step": 3}]
+    assert read_rows(folder.path / "evals.rewound.jsonl") == [{"step": 3}]
+
+
+def test_a_follower_sees_each_row_once_and_only_when_it_is_whole(tmp_path: Path) -> None:
+    path = tmp_path / "rows.jsonl"
+    follower = RowFollower(path)
+    assert follower.new_rows() == []
+    append_row(path, {"step": 1})
+    text = json.dumps({"step": 2, "text": "ü" * 10}, ensure_ascii=False).encode() + b"\n"
+    seen = []
+    for byte in text:  # every place where a writer can be overtaken, in the midst of a character too
+        with path.open("ab") as file:
+            file.write(bytes([byte]))
+        seen.append(follower.new_rows())
+    assert seen == [[{"step": 1}], *[[]] * (len(text) - 2), [{"step": 2, "text": "ü" * 10}]]
+    append_row(path, {"step": 3})
+    append_row(path, {"step": 4})
+    assert follower.new_rows() == [{"step": 3}, {"step": 4}]
+    assert follower.new_rows() == []
