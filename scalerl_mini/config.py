@@ -217,6 +217,12 @@ class EvaluationConfig(Group):
     early_until: int = Field(100, ge=0, description="Last step of the denser schedule.")
     prompts: int = Field(1000, ge=1, description="Held-out prompts, the same ones every time (paper: 1000).")
     samples: int = Field(2, ge=1, description="Completions a held-out prompt (paper: 16).")
+    stop_when_gain_below: float = Field(
+        0.0, ge=0, lt=1, description="End the run once the forecast gain is surely below this pass rate; 0 never does."
+    )
+    stop_horizon: float = Field(
+        2.0, gt=1, description="How far that forecast looks, as a multiple of the compute spent."
+    )
     trainer_helps: bool = Field(True, description="Let the trainer sample part of each evaluation; both are paused.")
 
     def due(self, step: int, last_step: int) -> bool:

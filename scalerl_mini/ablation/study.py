@@ -53,7 +53,7 @@ class Study:
         """Write study.json, or check that the one there is of the same study (more seeds or variants may join)."""
         for variant, seed in self.runs():
             self.config(variant, seed)
-        record = {"recipe": self.recipe, "settings": list(self.settings)}
+        record: dict[str, object] = {"recipe": self.recipe, "settings": list(self.settings)}
         path = self.folder / "study.json"
         if path.exists():
             before = json.loads(path.read_text(encoding="utf-8"))

@@ -16,6 +16,7 @@ from scalerl_mini.errors import UserError
 COMMANDS = {
     "train": ("scalerl_mini.cli.train", "Train a policy by asynchronous RL and draw its scaling curve."),
     "recipes": ("scalerl_mini.cli.recipes", "Show the recipes of the paper side by side, or one of them."),
+    "ablate": ("scalerl_mini.cli.ablate", "Train variants of a recipe with several seeds and rank them."),
     "fit": ("scalerl_mini.cli.fit", "Fit the sigmoid law to a curve and forecast where it is going."),
     "compare": ("scalerl_mini.cli.compare", "Compare recipes: ceiling, lead at a compute, efficiency."),
     "simulate": ("scalerl_mini.cli.simulate", "Synthetic curves, and how far the fitter can be trusted."),

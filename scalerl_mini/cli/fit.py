@@ -46,6 +46,8 @@ def min_compute_option(text: str) -> float | None:
     show_default=True,
     help="paper-grid repeats the paper's own grid search.",
 )
+@click.option("--a-grid", metavar="LO:HI:STEP", help="A values of paper-grid. [.45:.8:.005]")
+@click.option("--c-mid-grid", metavar="LO:HI:COUNT", help="C_mid values of paper-grid. [100:40000:100]")
 @click.option("--cutoff", type=float, default=0.1, show_default=True, help="Share of the largest compute to cut early.")
 @click.option("--min-compute", default="auto", metavar="X|auto", help="Cut points below this compute instead.")
 @click.option("--max-compute", type=float, metavar="X", help="Leave out points above this compute.")
@@ -55,7 +57,8 @@ def min_compute_option(text: str) -> float | None:
 @click.option("--level", type=float, default=0.9, show_default=True, help="Level of the intervals.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 @click.option("--plot", type=click.Path(path_type=Path), metavar="FILE", help="Draw the fit (.png, .svg, .pdf).")
-def command(source: Path, x: str | None, y: str | None, law: str, method: str, cutoff: float, min_compute: str,
+def command(source: Path, x: str | None, y: str | None, law: str, method: str, a_grid: str | None, c_mid_grid: str | None,
+            cutoff: float, min_compute: str,
             max_compute: float | None, r0: str, forecasts: tuple[float, ...], worth: float | None, level: float,
             as_json: bool, plot: Path | None) -> None:  # fmt: skip
     """Fit the sigmoid law to a run folder, a CSV or a JSONL file.
@@ -63,12 +66,21 @@ def command(source: Path, x: str | None, y: str | None, law: str, method: str, c
     Example: scalerl-mini fit runs/first --forecast 200 --worth 0.02 --plot fit.png
     """
     from scalerl_mini.scaling import fit, forecast, read_curve
+    from scalerl_mini.scaling.other_methods import fit_paper_grid, fit_power_law
     from scalerl_mini.scaling.output import as_dict, to_json
+    from scalerl_mini.scaling.paper_grid import a_values, c_mid_values
     from scalerl_mini.scaling.report import report
+    from scalerl_mini.scaling.window import window
 
     curve = read_curve(source, x, y)
-    result = fit(curve, cutoff=cutoff, min_compute=min_compute_option(min_compute), max_compute=max_compute,
-                 r0=r0_option(r0), level=level)  # fmt: skip
+    low, start = min_compute_option(min_compute), r0_option(r0)
+    frame = window(curve, cutoff, low, max_compute)
+    if method == "paper-grid":
+        result = fit_paper_grid(curve, frame, start, a_values(a_grid), c_mid_values(c_mid_grid))
+    elif law == "power":
+        result = fit_power_law(curve, frame)
+    else:
+        result = fit(curve, cutoff=cutoff, min_compute=low, max_compute=max_compute, r0=start, level=level)
     robust = law == "auto"
     rows = forecast(result, forecasts, worth, robust)
     print(to_json(as_dict(result, rows, robust)) if as_json else report(result, rows, worth, robust))

@@ -39,7 +39,9 @@ class Terminated(KeyboardInterrupt):
 
 
 class Watcher(Protocol):
-    """What the launcher tells about a run while it goes on."""
+    """What the launcher tells about a run while it goes on. reason: why it asked for the end of the run, if it did."""
+
+    reason: str | None
 
     def start(self) -> None:
         """Called once, when the run folder is ready and before the processes start."""
@@ -95,8 +97,8 @@ def _run(config: Config, folder: RunFolder, watcher: Watcher, model: Path, check
         raise
     finally:
         unlink_all(prefix, folder.path)
-    reason = folder.read_record()["reason"]
-    folder.update_record(state="stopped" if reason else "finished")
+    reason = watcher.reason or folder.read_record()["reason"]
+    folder.update_record(state="stopped" if reason else "finished", reason=reason)
     return Outcome(folder.path, "stopped" if reason else "finished", reason)
 
 

@@ -18,6 +18,7 @@ from scalerl_mini.config import Config
 from scalerl_mini.runtime.control import Control
 
 FIRST_FIT = 4  # evaluations
+TRUNCATION_WARNING = 0.1  # the paper: 10 to 15 % precedes instability and does not heal
 
 
 class RowFollower:
@@ -42,6 +43,7 @@ class RunWatcher:
     def __init__(self, folder: Path, config: Config, console: Console) -> None:
         self.folder, self.config, self.console = folder, config, console
         self.live: Live | None = None
+        self.reason: str | None = None
 
     def start(self) -> None:
         """Begin behind whatever a resumed run has already logged."""
@@ -63,21 +65,28 @@ class RunWatcher:
         self.evaluations += len(rows)
         for row in rows:
             self.console.print(evaluation_line(row), highlight=False, soft_wrap=True)
+            if row["truncation_rate"] > TRUNCATION_WARNING:
+                self.console.print(f"  warning: {row['truncation_rate']:.0%} of completions are cut at the limit")
         if rows and self.evaluations >= FIRST_FIT:
-            self._fit()
+            self._fit(control)
 
     def close(self) -> None:
         """End the live display."""
         if self.live:
             self.live.progress.stop()
 
-    def _fit(self) -> None:
-        from scalerl_mini.scaling import fit, one_line, read_curve  # slow to import, and not needed before
+    def _fit(self, control: Control) -> None:
+        from scalerl_mini.scaling import fit, gain_below, one_line, read_curve  # slow to import, and not needed before
 
         fitted = fit(read_curve(self.folder))
-        (self.folder / "fit.json").write_text(json.dumps(fitted.to_json(), indent=2) + "\n", encoding="utf-8")
+        (self.folder / "fit.json").write_text(fitted.to_json() + "\n", encoding="utf-8")
         fitted.plot(self.folder / "curve.png")
-        self.console.print(f"  fit: {one_line(fitted)}", highlight=False, soft_wrap=True)
+        self.console.print(f"  fit: {one_line(fitted).removeprefix('fit: ')}", highlight=False, soft_wrap=True)
+        evaluation = self.config.evaluation
+        least, horizon = evaluation.stop_when_gain_below, evaluation.stop_horizon
+        if least and fitted.surface is not None and gain_below(fitted, horizon * fitted.last, least):
+            self.reason = f"gain up to {horizon:g} times the compute is below {least:g} (95 %)"
+            control.request_stop("finished")
 
 
 class Live:
