@@ -9,10 +9,11 @@ import numpy as np
 
 from scalerl_mini.scaling.confidence import greater
 from scalerl_mini.scaling.curve import Curve
-from scalerl_mini.scaling.fit import Fit, fit
+from scalerl_mini.scaling.fit import fit
 from scalerl_mini.scaling.held import CEILING
 from scalerl_mini.scaling.paper_grid import PAPER_A, paper_grid
 from scalerl_mini.scaling.power import fit_power
+from scalerl_mini.scaling.result import Fit
 from simulate.curves import Simulated, Spec, Truth, simulate_curve
 
 Record = dict[str, object]
@@ -67,10 +68,10 @@ def _fit(cell: Cell, curve: Curve) -> Fit:
 
 
 def _estimates(cell: Cell, result: Fit, truth: Truth) -> Record:
-    assert result.surface is not None and result.intervals["A"] is not None
+    assert result.surface is not None
     exact, shift = result.surface.exact, result.surface.problem.box.shift
     low, high = result.distribution(CEILING).interval(result.level)
-    printed = result.intervals["A"]
+    printed = result.intervals["A"] or (low, high)
     record: Record = {
         "A_error": float(exact.r0[0] + exact.d[0] + shift) - truth.A,
         "A_covered": low <= truth.A <= high, "A_width": high - low,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from scalerl_mini.scaling.plots import figure_with, save
+from scalerl_mini.scaling.plots import new_figure, save
 
 LABELS = ("law", "phi", "sigma", "ratio", "n", "r0", "cutoff", "faults")
 COLUMNS = (
@@ -37,7 +37,7 @@ def _cell(value: object, form: str) -> str:
 
 def plot_coverage(rows: Sequence[dict[str, object]], path: str | Path, level: float = 0.9) -> Path:
     """Coverage of the intervals for A and R(2x) in every cell, against the nominal level."""
-    figure, axes = figure_with(1, width=max(7.0, 0.55 * len(rows) + 2.0), height=4.0)
+    figure, axes = new_figure(max(7.0, 0.55 * len(rows) + 2.0), 4.0)
     varying = [k for k in LABELS if len({str(r[k]) for r in rows}) > 1]
     names = ["\n".join(f"{k} {r[k]}" for k in varying) or "all" for r in rows]
     for key, mark, colour in (("A", "o", "#1f5fa8"), ("R2x", "s", "#3a8f5c"), ("A_robust", "^", "#d9534f")):

@@ -2,8 +2,9 @@
 
 from scalerl_mini.scaling.compare import compare
 from scalerl_mini.scaling.curve import Curve
-from scalerl_mini.scaling.fit import Fit, fit
+from scalerl_mini.scaling.fit import fit
 from scalerl_mini.scaling.forecast import forecast, gain_below, one_line
 from scalerl_mini.scaling.reading import read_curve
+from scalerl_mini.scaling.result import Fit
 
 __all__ = ["Curve", "Fit", "compare", "fit", "forecast", "gain_below", "one_line", "read_curve"]

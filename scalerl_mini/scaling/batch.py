@@ -51,8 +51,8 @@ def fit_batch(
 
 def _grid_start(problem: Problem, rows: int = 12, columns: int = 20) -> tuple[Array, Array]:
     """The best point of a coarse grid for every curve: its sums of squares are one matrix product."""
-    log_b, mid = np.meshgrid(np.linspace(*LOG_B_LIMITS, rows), np.linspace(*problem.mid_limits, columns), indexing="ij")
-    log_b, mid = log_b.ravel(), mid.ravel()
+    log_b = np.repeat(np.linspace(*LOG_B_LIMITS, rows), columns)
+    mid = np.tile(np.linspace(*problem.mid_limits, columns), rows)
     rise = problem.law.rise(np.exp(log_b)[:, None] * (problem.x - mid[:, None]))
     if problem.kappa:
         column = rise / np.linalg.norm(rise, axis=1, keepdims=True)

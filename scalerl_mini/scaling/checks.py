@@ -6,13 +6,14 @@ Thresholds come from simulated faults (docs/fitting.md); each flag's hit and fal
 from __future__ import annotations
 
 import numpy as np
-from scipy.special import stdtr
+from scipy.special import fdtrc
 
 from scalerl_mini.scaling.normal import Array
 from scalerl_mini.scaling.surface import PHI, Surface
 
 FEWEST = 6
 RISE_P = 0.01
+SMALL_EVAL = 0.006  # evaluations noisier than this cannot fix A within .02 before 5 or more C_mid
 
 
 def difference_noise(y: Array) -> float:
@@ -41,8 +42,6 @@ def rises(surface: Surface) -> bool:
     flat = _constant_sse(surface)
     shape, dof = 2.0, surface.dof
     f = (flat / surface.least - 1.0) * dof / (shape + 1.0)
-    from scipy.special import fdtrc
-
     return bool(surface.weight @ fdtrc(shape + 1.0, dof, np.maximum(f, 0.0)) < RISE_P)
 
 
@@ -74,8 +73,3 @@ def outliers(residual: Array) -> Array:
 def mean_phi(surface: Surface) -> float:
     """Weighted mean of the noise correlation."""
     return float(surface.weight @ PHI)
-
-
-def p_value(surface: Surface, t: Array) -> float:
-    """Two-sided p value of a t statistic per phi, averaged over phi."""
-    return float(surface.weight @ (2.0 * stdtr(surface.dof, -np.abs(t))))

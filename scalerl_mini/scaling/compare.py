@@ -14,9 +14,9 @@ import numpy as np
 
 from scalerl_mini.errors import UserError
 from scalerl_mini.scaling.efficiency import AtCeiling, at_ceiling
-from scalerl_mini.scaling.fit import Fit
 from scalerl_mini.scaling.held import CEILING, Quantity
 from scalerl_mini.scaling.pooling import Pooled, pool
+from scalerl_mini.scaling.result import Fit
 
 SURE = 0.95
 SAME_CEILING = 0.02  # the paper's margin on A

@@ -7,14 +7,14 @@ from pathlib import Path
 import numpy as np
 
 from scalerl_mini.scaling.compare import Comparison, Recipe, at_common
-from scalerl_mini.scaling.plots import figure_with, save
+from scalerl_mini.scaling.plots import new_figure, save
 
 COLOURS = ("#1f5fa8", "#d9534f", "#3a8f5c", "#8a5aa8", "#c98a1b", "#4aa3a8")
 
 
 def plot_comparison(comparison: Comparison, path: str | Path, reach: float = 3.0) -> Path:
     """Left: points, sigmoids and 90 % bands; right: logit of the gained share against log compute, at the common A."""
-    figure, (left, right) = figure_with(2, width=11.0)
+    figure, (left, right) = new_figure(11.0, columns=2)
     colours = dict(zip((r.name for r in comparison.recipes), _cycle(len(comparison.recipes)), strict=True))
     for recipe in comparison.recipes:
         _curves(left, recipe, colours[recipe.name], reach)

@@ -67,7 +67,7 @@ def distribution(surface: Surface, quantity: Quantity) -> Distribution:
     problem = HeldProblem(surface.problem, quantity, phi, kappa, targets.ravel())
     sse = least_held(problem, log_b.ravel(), mid.ravel())[0].reshape(targets.shape)
     values = np.unique(targets)
-    roots = np.stack([_root(surface, *row, values) for row in zip(heavy, middle, targets, sse, strict=True)])
+    roots = np.stack([_root(surface, int(f), middle[i], targets[i], sse[i], values) for i, f in enumerate(heavy)])
     cdf = surface.weight[heavy] @ stdtr(surface.dof, roots) / surface.weight[heavy].sum()
     return Distribution(values + offset, np.maximum.accumulate(cdf), low + offset, high + offset)
 
@@ -131,7 +131,7 @@ def shape_c_mid(surface: Surface) -> Distribution:
     """Confidence distribution of C_mid, in the curve's unit of compute."""
     heavy = np.flatnonzero(surface.weight > LIGHT)
     mids = surface.ridge.mids
-    near = np.stack([surface.excess(f) for f in heavy]).min(0) < 1.5 * stdtrit(surface.dof, TAIL) ** 2
+    near = np.stack([surface.excess(int(f)) for f in heavy]).min(0) < 1.5 * stdtrit(surface.dof, TAIL) ** 2
     inside = mids.ravel()[near] if near.any() else surface.best.mid[:1]
     values = np.unique(np.concatenate([np.linspace(inside.min(), inside.max(), 25), surface.best.mid[heavy]]))
     sse = np.full((len(PHI), len(values)), np.inf)

@@ -12,10 +12,10 @@ import numpy as np
 from scipy.special import stdtr, stdtrit
 
 from scalerl_mini.scaling.confidence import LIGHT, TAIL, Distribution
-from scalerl_mini.scaling.fit import Fit
 from scalerl_mini.scaling.held import CEILING, HeldProblem, least_held
 from scalerl_mini.scaling.normal import Array
 from scalerl_mini.scaling.polish import LOG_B_LIMITS
+from scalerl_mini.scaling.result import Fit
 from scalerl_mini.scaling.surface import PHI, WHITE, Surface
 
 POINTS = 33

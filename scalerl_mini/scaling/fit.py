@@ -7,143 +7,25 @@ a ceiling that the data do not determine is not printed as a number. The paper's
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
-from functools import cached_property
-from pathlib import Path
+from dataclasses import replace
 
 import numpy as np
 from scipy.special import stdtrit
 
 from scalerl_mini.errors import UserError
 from scalerl_mini.scaling import checks
-from scalerl_mini.scaling.confidence import Distribution, distribution, mixture, shape_b, shape_c_mid
+from scalerl_mini.scaling.confidence import distribution, shape_b, shape_c_mid
 from scalerl_mini.scaling.curve import Curve
-from scalerl_mini.scaling.held import CEILING, Quantity
-from scalerl_mini.scaling.laws import LAWS, SIGMOID
+from scalerl_mini.scaling.held import CEILING
+from scalerl_mini.scaling.laws import SIGMOID
 from scalerl_mini.scaling.normal import Box
+from scalerl_mini.scaling.result import Fit, Interval, around, blank_fit
 from scalerl_mini.scaling.surface import Start, Surface, explore, free_least
-from scalerl_mini.scaling.window import DEFAULT_CUTOFF, Window, window
+from scalerl_mini.scaling.window import DEFAULT_CUTOFF, window
 
-Interval = tuple[float, float]
 LEAST_HALF_WIDTH = 0.01  # an interval for A is never printed narrower: seed-to-seed spread alone is larger
 R0_SD = 0.01  # a measured R_0 is trusted to this at best: the law's own R_0 need not be the start model's pass rate
 VERDICTS = ((0.04, "identified"), (0.10, "weak"), (0.20, "poor"))
-
-
-@dataclass(frozen=True)
-class Fit:
-    """A fitted curve. `A`, `B`, `C_mid`, `R0` are least-squares values, null where they mean nothing (see `verdict`)."""
-
-    status: str  # ok | too_few_points | no_rise | collapse
-    verdict: str  # identified | weak | poor | unidentified
-    A: float | None
-    B: float | None
-    C_mid: float | None
-    R0: float | None
-    intervals: dict[str, Interval | None]
-    flags: tuple[str, ...]
-    level: float
-    window: Window
-    curve: Curve = field(repr=False)
-    used: Curve = field(repr=False)
-    r0_mode: str = "free"
-    sigma: float | None = None
-    phi: float | None = None
-    reason: str = ""
-    a_max: float = 1.0
-    surface: Surface | None = field(default=None, repr=False)
-    start: Start = field(default=Start(), repr=False)
-    ceiling: Distribution | None = field(default=None, repr=False)
-
-    @property
-    def n_used(self) -> int:
-        """Number of points in the fit."""
-        return len(self.used)
-
-    @cached_property
-    def forms(self) -> dict[str, Surface]:
-        """Surfaces of all saturating laws on the same points (the sigmoid's is the fit's own)."""
-        if self.surface is None:
-            return {}
-        problem = self.surface.problem
-        x, y, box = problem.x, problem.y[0], problem.box
-        rivals = {name: explore(x, y, law, box, self.start) for name, law in LAWS.items() if law is not SIGMOID}
-        return {SIGMOID.name: self.surface, **rivals}
-
-    def distribution(self, quantity: Quantity, robust: bool = False) -> Distribution:
-        """Confidence distribution of a quantity under the sigmoid, or over all saturating laws."""
-        if self.surface is None:
-            raise UserError(f"{self.curve.name or 'curve'}: {self.status}, so there is no fit to ask: {self.reason}")
-        if not robust:
-            return self.ceiling if quantity == CEILING and self.ceiling else distribution(self.surface, quantity)
-        surfaces = list(self.forms.values())
-        evidence = np.array([np.logaddexp.reduce(s.evidence) for s in surfaces])
-        return mixture([distribution(s, quantity) for s in surfaces], np.exp(evidence - evidence.max()))
-
-    def value(self, compute: float) -> float:
-        """R(compute) of the least-squares sigmoid, as a fraction."""
-        if self.surface is None:
-            raise UserError(f"{self.curve.name or 'curve'}: {self.status}, so there is no curve to read: {self.reason}")
-        best = self.surface.exact
-        rise = SIGMOID.rise(np.exp(best.log_b[0]) * (_log(compute) - best.mid[0]))
-        return float(best.r0[0] + best.d[0] * rise + self.surface.problem.box.shift)
-
-    def at(self, compute: float, robust: bool = False) -> tuple[float, Interval]:
-        """R(compute) and its interval: of the mean curve, without the noise of the evaluation that would measure it."""
-        value = self.value(compute)
-        return value, around(self.distribution(Quantity(_log(compute)), robust).interval(self.level), value)
-
-    def gain(self, compute: float, base: float | None = None, robust: bool = False) -> tuple[float, Interval]:
-        """R(compute) - R(base) and its interval; `base` is the last fitted compute when not given."""
-        base = self.last if base is None else base
-        value = self.value(compute) - self.value(base)
-        quantity = Quantity(_log(compute), _log(base))
-        return value, around(self.distribution(quantity, robust).interval(self.level), value)
-
-    def prob_gain(self, compute: float, delta: float, base: float | None = None, robust: bool = False) -> float:
-        """P(R(compute) - R(base) > delta); `base` is the last fitted compute when not given."""
-        base = self.last if base is None else base
-        return self.distribution(Quantity(_log(compute), _log(base)), robust).above(delta)
-
-    @property
-    def last(self) -> float:
-        """Largest compute in the fit."""
-        return float(self.used.compute[-1])
-
-    def to_dict(self) -> dict[str, object]:
-        """The JSON object of the fit, with a forecast at twice the last compute (see `output`)."""
-        from scalerl_mini.scaling.output import as_dict
-
-        return as_dict(self)
-
-    def to_json(self) -> str:
-        """The same as strict JSON text: null, never NaN."""
-        from scalerl_mini.scaling.output import to_json
-
-        return to_json(self.to_dict())
-
-    def report(self) -> str:
-        """Plain text, see `report.report`."""
-        from scalerl_mini.scaling.report import report
-
-        return report(self)
-
-    def plot(self, path: str | Path) -> Path:
-        """Draw the fit into a PNG or SVG file."""
-        from scalerl_mini.scaling.plots import plot_fit
-
-        return plot_fit(self, path)
-
-
-def _log(compute: float) -> float:
-    if not compute > 0:
-        raise UserError(f"compute {compute:g} is not positive: forecasts need a compute above 0")
-    return float(np.log(compute))
-
-
-def around(interval: Interval, value: float, half: float = 0.0) -> Interval:
-    """The interval, widened where needed to hold the point estimate (and `half` on both sides of it)."""
-    return min(interval[0], value - half), max(interval[1], value + half)
 
 
 def fit(
@@ -175,17 +57,10 @@ def fit(
     if not 0.0 < level < 1.0 or not 0.0 <= cutoff < 1.0:
         raise UserError(f"level {level:g} and cutoff {cutoff:g} must lie between 0 and 1")
     frame = window(curve, cutoff, min_compute, max_compute)
-    used = frame.of(curve)
-    blank = Fit(
-        "ok", "unidentified", None, None, None, None, _no_intervals(), (), level, frame, curve, used, a_max=a_max
-    )
+    blank = blank_fit(curve, frame, level, a_max)
     start = _start(curve, r0, r0_sd)
     refused = _refuse(blank)
     return refused or _fit_points(blank, start, robust)
-
-
-def _no_intervals() -> dict[str, Interval | None]:
-    return {"A": None, "B": None, "C_mid": None}
 
 
 def _start(curve: Curve, r0: float | str, sd: float | None) -> Start:
@@ -300,4 +175,6 @@ def _window_flags(blank: Fit, b: float, c_mid: float, interval: Interval) -> lis
         flags.append("step_like")
     if blank.n_used < 10:
         flags.append("few_points")
+    if checks.difference_noise(blank.used.score) > checks.SMALL_EVAL:
+        flags.append("small_eval")
     return flags

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from scalerl_mini.scaling.fit import Fit, Interval
+from scalerl_mini.scaling.result import Fit, Interval
 
 SURE = 0.9
 FAR = 10.0  # targets beyond this multiple of the last compute are flagged
@@ -21,8 +21,8 @@ class Forecast:
 
     compute: float
     value: float
-    interval: Interval
-    gain: Interval
+    interval: Interval | None
+    gain: Interval | None
     gain_value: float
     per_compute: float
     robust: Interval | None = None
@@ -43,22 +43,30 @@ def forecast(
     fit: Fit, computes: Sequence[float] = (), worth: float | None = None, robust: bool = True
 ) -> list[Forecast]:
     """Forecasts at the given computes (twice the last fitted compute when none is given); empty when there is no fit."""
-    if fit.surface is None:
+    if fit.surface is None and fit.predict is None:
         return []
     return [_one(fit, compute, worth, robust) for compute in (computes or (2.0 * fit.last,))]
 
 
 def _one(fit: Fit, compute: float, worth: float | None, robust: bool) -> Forecast:
+    if fit.surface is None:
+        return Forecast(
+            compute, fit.value(compute), None, None, fit.value(compute) - fit.value(fit.last), _slope(fit, compute)
+        )
     value, interval = fit.at(compute)
     gain_value, gain = fit.gain(compute)
-    step = 1e-3 * compute
-    slope = (fit.value(compute + step) - fit.value(compute - step)) / (2.0 * step)
     return Forecast(
-        compute, value, interval, gain, gain_value, slope,
+        compute, value, interval, gain, gain_value, _slope(fit, compute),
         robust=fit.at(compute, robust=True)[1] if robust else None,
         prob_worth=None if worth is None else fit.prob_gain(compute, worth),
         prob_worth_robust=None if worth is None else fit.prob_gain(compute, worth, robust=robust),
     )  # fmt: skip
+
+
+def _slope(fit: Fit, compute: float) -> float:
+    """dR/dC: the marginal gain per unit of compute."""
+    step = 1e-3 * compute
+    return (fit.value(compute + step) - fit.value(compute - step)) / (2.0 * step)
 
 
 def gain_below(fit: Fit, compute: float, threshold: float, sure: float = SURE) -> bool:

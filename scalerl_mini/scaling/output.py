@@ -6,14 +6,18 @@ import json
 import math
 from collections.abc import Sequence
 
-from scalerl_mini.scaling.fit import Fit
-from scalerl_mini.scaling.forecast import Forecast, forecast
+from scalerl_mini.scaling.forecast import FAR, Forecast, forecast
 from scalerl_mini.scaling.held import CEILING
+from scalerl_mini.scaling.result import Fit
+from scalerl_mini.scaling.sensitivity import all_flags
+
+FAR_FLAG = "far_forecast"
 
 
 def as_dict(fit: Fit, forecasts: Sequence[Forecast] | None = None, robust: bool = True) -> dict[str, object]:
     """The JSON object of a fit. Compute is in the input's unit, scores are fractions."""
     rows = forecast(fit, robust=robust) if forecasts is None else forecasts
+    far = [FAR_FLAG] if any(row.compute > FAR * fit.last for row in rows) else []
     has_robust = robust and fit.surface is not None
     return {
         "status": fit.status,
@@ -25,7 +29,7 @@ def as_dict(fit: Fit, forecasts: Sequence[Forecast] | None = None, robust: bool 
         "intervals": fit.intervals,
         "form_robust": {"A": fit.distribution(CEILING, robust=True).interval(fit.level) if has_robust else None},
         "forecast": [_forecast(row) for row in rows],
-        "flags": list(fit.flags),
+        "flags": [*(all_flags(fit) if robust else fit.flags), *far, "single_run"],
         "n": len(fit.curve),
         "n_used": fit.n_used,
         "x": fit.curve.x,
@@ -34,6 +38,7 @@ def as_dict(fit: Fit, forecasts: Sequence[Forecast] | None = None, robust: bool 
         "level": fit.level,
         "name": fit.curve.name,
         "reason": fit.reason,
+        "method": fit.method,
         "r0_mode": fit.r0_mode,
         "sigma": fit.sigma,
         "phi": fit.phi,

@@ -23,6 +23,34 @@ PAPER_C_MID = tuple(
 )  # as printed; Table 1's own values lie on 100..4000 and 4000..16000
 
 
+def a_values(text: str | None) -> tuple[float, ...]:
+    """`LO:HI:STEP` as values of A; None is the paper's grid."""
+    if text is None:
+        return PAPER_A
+    low, high, step = _three(text, "--a-grid", "LO:HI:STEP")
+    if not (0 < low <= high <= 1 and step > 0):
+        raise UserError(f"--a-grid {text!r}: needs 0 < LO <= HI <= 1 and a positive STEP")
+    return tuple(np.round(np.arange(low, high + 0.5 * step, step), 6))
+
+
+def c_mid_values(text: str | None) -> tuple[float, ...]:
+    """`LO:HI:COUNT` as evenly spaced values of C_mid; None is the paper's printed grid."""
+    if text is None:
+        return PAPER_C_MID
+    low, high, count = _three(text, "--c-mid-grid", "LO:HI:COUNT")
+    if not (0 < low <= high and 1 <= count <= 10000):
+        raise UserError(f"--c-mid-grid {text!r}: needs 0 < LO <= HI and a COUNT of 1 to 10000")
+    return tuple(np.linspace(low, high, int(count)))
+
+
+def _three(text: str, option: str, form: str) -> tuple[float, float, float]:
+    try:
+        low, high, third = (float(part) for part in text.split(":"))
+    except ValueError as error:
+        raise UserError(f"{option} {text!r}: give {form}") from error
+    return low, high, third
+
+
 @dataclass(frozen=True)
 class PaperFit:
     """The winning cell: A and C_mid on the grid, B fitted, the sum of squares; `r0` as given."""
@@ -41,7 +69,7 @@ def paper_grid(
     a_grid: tuple[float, ...] = PAPER_A,
     c_mid_grid: tuple[float, ...] = PAPER_C_MID,
 ) -> PaperFit:
-    """Fit by the paper's procedure all points of the curve (apply the window first); raises UserError when there are none."""
+    """Fit all points of the curve (apply the window first) by the paper's procedure; raises UserError when there are none."""
     if not len(curve):
         raise UserError(f"{curve.name or 'curve'}: no points in the window, so nothing for the paper's grid to fit")
     a, c_mid = np.meshgrid(np.asarray(a_grid, float), np.asarray(c_mid_grid, float), indexing="ij")

@@ -7,13 +7,13 @@ from pathlib import Path
 import numpy as np
 
 from scalerl_mini.errors import UserError
-from scalerl_mini.scaling.fit import Fit
+from scalerl_mini.scaling.result import Fit
 
 ENDINGS = (".png", ".svg", ".pdf")
 FIT, BAND, LEFT_OUT = "#1f5fa8", "#9dc3ea", "#b0b0b0"
 
 
-def figure_with(columns: int = 1, width: float = 7.0, height: float = 4.4):
+def new_figure(width: float = 7.0, height: float = 4.4, columns: int = 1):
     """A matplotlib figure that needs no display, and its axes (a list when there are several)."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
@@ -38,13 +38,16 @@ def save(figure, path: str | Path) -> Path:
 
 def plot_fit(fit: Fit, path: str | Path, reach: float = 4.0) -> Path:
     """Points used and left out, the sigmoid, its band, the extrapolation shaded, the ceiling with its interval; log x."""
-    figure, axes = figure_with()
+    figure, axes = new_figure()
     used, every = fit.used, fit.curve
     out = ~np.isin(every.compute, used.compute)
     axes.plot(every.compute[out], every.score[out], "o", ms=4, color=LEFT_OUT, label="left out")
     axes.plot(used.compute, used.score, "o", ms=4, color=FIT, label=f"used ({fit.n_used})")
     if fit.surface is not None:
         _draw_law(axes, fit, reach)
+    elif fit.predict is not None:
+        grid = np.geomspace(used.compute[0], reach * fit.last, 200)
+        axes.plot(grid, [fit.value(c) for c in grid], "-", color=FIT, lw=1.6, label=fit.method)
     axes.set_xscale("log")
     axes.set_xlabel(every.x)
     axes.set_ylabel(every.y + (" (fraction)" if every.percent else ""))
@@ -74,7 +77,7 @@ def _draw_law(axes, fit: Fit, reach: float) -> None:
 def _title(fit: Fit) -> str:
     name = fit.curve.name or "curve"
     if fit.surface is None:
-        return f"{name}: {fit.status}"
+        return f"{name}: {fit.method if fit.predict else fit.status}"
     if fit.A is None:
         return f"{name}: ceiling not identified"
     return f"{name}: A = {fit.A:.3f}, B = {fit.B:.2f}, C_mid = {fit.C_mid:.3g} ({fit.verdict})"

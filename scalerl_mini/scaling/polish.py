@@ -94,10 +94,10 @@ def polish(problem: Problem, log_b: Array, mid: Array, steps: int = 60, hold_b: 
 def _merge(better: Array, new: Optimum, old: Optimum) -> Optimum:
     if better.all():
         return new
-    pick = [np.where(better, getattr(new, k), getattr(old, k)) for k in ("log_b", "mid", "r0", "d", "sse")]
-    h = tuple(np.where(better, a, b) for a, b in zip(new.h, old.h, strict=True))
-    g = tuple(np.where(better, a, b) for a, b in zip(new.g, old.g, strict=True))
-    return Optimum(*pick, h, g)  # type: ignore[arg-type]
+    keep = {k: np.where(better, getattr(new, k), getattr(old, k)) for k in ("log_b", "mid", "r0", "d", "sse")}
+    h = [np.where(better, a, b) for a, b in zip(new.h, old.h, strict=True)]
+    g = [np.where(better, a, b) for a, b in zip(new.g, old.g, strict=True)]
+    return Optimum(**keep, h=(h[0], h[1], h[2]), g=(g[0], g[1]))
 
 
 def _propose(problem: Problem, at: Optimum, damping: Array, hold_b: bool) -> tuple[Array, Array]:

@@ -10,6 +10,7 @@ import csv
 import json
 import math
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 
 from scalerl_mini.errors import UserError
@@ -146,7 +147,7 @@ def _last_run(path: Path, rows: list[Row], columns: list[str], x_name: str, note
     counter = next((c for c in columns if c.lower() in COUNTERS), x_name)
     counts = [_number(path, row, counter) for row in rows]
     known = [(i, c) for i, c in enumerate(counts) if c is not None]
-    drops = [j for (_, a), (j, b) in zip(known, known[1:], strict=False) if b < a]
+    drops = [j for (_, a), (j, b) in pairwise(known) if b < a]
     if not drops or len(drops) > 9 or any(counts[j] > known[0][1] for j in drops):  # type: ignore[operator]
         return rows
     if len(drops) > 1 and len(drops) >= len(known) // 3:
@@ -162,10 +163,9 @@ def _number(path: Path, row: Row, column: str) -> float | None:
     if isinstance(value, float) and math.isnan(value):
         return None
     text = str(value).strip()
-    percent = text.endswith("%")
     if isinstance(value, bool | list | dict) or not _is_number(text.rstrip("%")):
         raise UserError(f"{path} row {row[chr(0) + 'row']}, column {column!r}: {text[:40]!r} is not a finite number")
-    return float(text.rstrip("%")) if not percent else float(text.rstrip("%"))
+    return float(text.rstrip("%"))
 
 
 def _is_number(text: str) -> bool:

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from scalerl_mini.scaling.cuts import cut_table
-from scalerl_mini.scaling.fit import Fit
 from scalerl_mini.scaling.forecast import FAR, Forecast, forecast
 from scalerl_mini.scaling.held import CEILING
+from scalerl_mini.scaling.result import Fit
+from scalerl_mini.scaling.sensitivity import all_flags, cut_table, form_table
 
 
 def report(
@@ -17,16 +17,20 @@ def report(
 ) -> str:
     """Several lines: data, parameters, ceiling, cut table, forecast, decision, flags."""
     lines = [_head(fit), *(f"{'':14}{note}" for note in fit.curve.notes)]
-    if fit.surface is None:
+    if fit.status != "ok":
         return "\n".join([*lines, f"{fit.status:<14}{fit.reason}: no fit"])
-    lines += [_parameters(fit), *_ceiling(fit, robust), _cuts(fit)]
     rows = forecast(fit, worth=worth, robust=robust) if forecasts is None else forecasts
+    if fit.surface is None:
+        shown = [_forecast_line(fit, row, i == 0) for i, row in enumerate(rows)]
+        return "\n".join([*lines, _parameters(fit), *shown, f"{'note':<14}{fit.reason}"])
+    lines += [_parameters(fit), *_ceiling(fit, robust), _cuts(fit), *([_forms(fit)] if robust else [])]
     lines += [_forecast_line(fit, row, i == 0) for i, row in enumerate(rows)]
     if worth is not None:
         lines += [_decision(row, worth, i == 0) for i, row in enumerate(rows)]
-    lines.append(f"{'flags':<14}{', '.join(fit.flags) if fit.flags else 'none'}")
+    flags = all_flags(fit) if robust else list(fit.flags)
+    lines.append(f"{'flags':<14}{', '.join([*flags, 'single_run'])}")
     lines.append(
-        f"{'':14}one run: the spread from seed to seed (about .015 in A in the paper) is in none of these intervals"
+        f"{'':14}single_run: the spread between seeds (about .015 in A in the paper) is in none of these intervals"
     )
     return "\n".join(lines)
 
@@ -39,13 +43,12 @@ def _head(fit: Fit) -> str:
 
 
 def _parameters(fit: Fit) -> str:
-    def number(value: float | None, form: str) -> str:
-        return "not identified" if value is None else format(value, form)
-
-    return (
-        f"{'sigmoid':<14}A = {number(fit.A, '.4f')}  B = {number(fit.B, '.2f')}  C_mid = {number(fit.C_mid, '.4g')}  "
-        f"R_0 = {number(fit.R0, '.3f')} ({fit.r0_mode})  sigma = {number(fit.sigma, '.4f')}  phi = {number(fit.phi, '.2f')}"
-    )
+    cells = (("A", fit.A, ".4f"), ("B", fit.B, ".2f"), ("C_mid", fit.C_mid, ".4g"), ("R_0", fit.R0, ".3f"),
+             ("sigma", fit.sigma, ".4f"), ("phi", fit.phi, ".2f"))  # fmt: skip
+    missing = "not identified" if fit.method == "default" else "-"
+    shown = [f"{name} = {missing if value is None else format(value, form)}" for name, value, form in cells]
+    shown[3] += f" ({fit.r0_mode})" if fit.R0 is not None else ""
+    return f"{'sigmoid' if fit.method == 'default' else fit.method:<14}{'  '.join(shown)}"
 
 
 def _ceiling(fit: Fit, robust: bool) -> list[str]:
@@ -73,13 +76,21 @@ def _cuts(fit: Fit) -> str:
     return f"{'A by cut':<14}{cells}"
 
 
+def _forms(fit: Fit) -> str:
+    cells = ", ".join(f"{name}: {a:.3f} ({delta:+.1f})" for name, a, delta in form_table(fit))
+    return f"{'A by law':<14}{cells}  (AICc beside the sigmoid's; not a reason to choose)"
+
+
 def _forecast_line(fit: Fit, row: Forecast, first: bool) -> str:
-    far = f"  ({row.compute / fit.last:.0f}x extrapolation)" if row.compute > FAR * fit.last else ""
-    robust = f"  other laws [{row.robust[0]:.3f}, {row.robust[1]:.3f}]" if row.robust else ""
-    return (
-        f"{'forecast' if first else '':<14}at {row.compute:.4g}  R = {row.value:.3f} [{row.interval[0]:.3f}, {row.interval[1]:.3f}]"
-        f"{robust}  gain [{row.gain[0]:+.3f}, {row.gain[1]:+.3f}]  {row.per_compute:+.2g} per unit{far}"
-    )
+    parts = [f"{'forecast' if first else '':<14}at {row.compute:.4g}  R = {row.value:.3f}"]
+    if row.interval and row.gain:
+        parts[0] += f" [{row.interval[0]:.3f}, {row.interval[1]:.3f}]"
+        parts += [f"other laws [{row.robust[0]:.3f}, {row.robust[1]:.3f}]"] if row.robust else []
+        parts.append(f"gain [{row.gain[0]:+.3f}, {row.gain[1]:+.3f}]")
+    parts.append(f"{row.per_compute:+.2g} per unit")
+    if row.compute > FAR * fit.last:
+        parts.append(f"far_forecast: {row.compute / fit.last:.0f}x extrapolation")
+    return "  ".join(parts)
 
 
 def _decision(row: Forecast, worth: float, first: bool) -> str:
