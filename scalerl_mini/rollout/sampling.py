@@ -10,6 +10,8 @@ from scalerl_mini.rollout.engines import Engine, Request, TorchEngine
 from scalerl_mini.rollout.interruption import Interruption
 from scalerl_mini.seeds import derive_seed
 
+ENGINES = {"torch": TorchEngine}
+
 
 def build_interruption(config: RolloutConfig, policy: Policy) -> Interruption | None:
     """The forced interruption in token ids of this policy, or None when it is off."""
@@ -22,7 +24,7 @@ def build_interruption(config: RolloutConfig, policy: Policy) -> Interruption | 
 
 def build_engine(config: RolloutConfig, policy: Policy, prompt_tokens: int) -> Engine:
     """The engine named by the configuration. prompt_tokens: longest prompt it will be given."""
-    return TorchEngine(
+    return ENGINES[config.engine](
         policy,
         config.slots,
         prompt_tokens,
