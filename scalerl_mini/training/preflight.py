@@ -119,6 +119,8 @@ class _Tokenizer:
             from tokenizers import Tokenizer
 
             return Tokenizer.from_file(str(folder / "tokenizer.json")).encode
+        if not [*folder.glob("tokenizer*"), *folder.glob("vocab*")]:
+            raise FileNotFoundError("there are no tokenizer files")  # transformers would make up an empty one
         from transformers import AutoTokenizer
 
         return AutoTokenizer.from_pretrained(folder).encode
