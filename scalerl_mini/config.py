@@ -60,8 +60,8 @@ class InterruptionConfig(Group):
     enabled: bool = Field(True, description="Force the phrase once the thinking budget is used up.")
     phrase: str = Field("</think>", description="Text appended to the completion; it never enters the loss.")
     think_end: str = Field("</think>", description="Text by which the policy itself ends its thinking.")
-    min_tokens: int = Field(40, ge=1, description="Smallest thinking budget; drawn uniformly (paper: 10000).")
-    max_tokens: int = Field(40, ge=1, description="Largest thinking budget, inclusive (paper: 12000).")
+    min_tokens: int = Field(42, ge=1, description="Smallest thinking budget; drawn uniformly (paper: 10000).")
+    max_tokens: int = Field(42, ge=1, description="Largest thinking budget, inclusive (paper: 12000).")
 
     @model_validator(mode="after")
     def _ordered(self) -> InterruptionConfig:
@@ -76,7 +76,7 @@ class RolloutConfig(Group):
     engine: Literal["torch"] = Field("torch", description="Generation engine.")
     slots: int = Field(128, ge=1, description="Completions decoded side by side by one generator.")
     group_size: int = Field(8, ge=2, description="Completions a prompt, G (paper: 16).")
-    max_new_tokens: int = Field(49, ge=1, description="Hard limit of a completion, thinking and answer together.")
+    max_new_tokens: int = Field(51, ge=1, description="Hard limit of a completion, thinking and answer together.")
     temperature: float = Field(1.0, gt=0, description="Sampling temperature, applied in generator and trainer.")
     interruption: InterruptionConfig = Field(default_factory=InterruptionConfig, description="Forced interruption.")
 
