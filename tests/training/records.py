@@ -64,12 +64,11 @@ def random_records(
 
 
 def fill_logprobs(policy: Policy, slot: np.void, rng: np.random.Generator, noise: float) -> None:
-    """Behaviour log-probabilities of the sampled tokens: the policy's plus noise; forced ones stay poison."""
+    """Behaviour log-probabilities: the policy's plus noise. Forced tokens have one too, as in real completions."""
     prompt = slot["prompt"][: slot["prompt_length"]].tolist()
     for row, count in enumerate(slot["lengths"]):
         ids = torch.tensor([*prompt, *slot["tokens"][row, :count].tolist()])
         with torch.no_grad():
             targets = torch.arange(len(prompt), len(ids))
             logprobs = policy.score(ids, torch.tensor([len(ids)]), targets, 1.0)[0].numpy()
-        sampled = slot["mask"][row, :count]
-        slot["logprobs"][row, :count][sampled] = (logprobs + noise * rng.standard_normal(count))[sampled]
+        slot["logprobs"][row, :count] = logprobs + noise * rng.standard_normal(count)

@@ -11,7 +11,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from scalerl_mini.config import ObjectiveConfig
+from scalerl_mini.config_groups import ObjectiveConfig
 from scalerl_mini.policy import Policy
 from scalerl_mini.training.batch import Batch, assemble
 from tests.policy.tiny import Tiny, tiny_policy
@@ -25,7 +25,7 @@ def by_hand(**options: object) -> Batch:
     first = record(
         [1, 5], [Completion([6, 7, 8, 2], [True, False, True, True], 1.0), Completion([6, 9], [True, True], 0.0)], 11
     )
-    first["logprobs"][0, :4] = [-1, np.nan, -2, -3]
+    first["logprobs"][0, :4] = [-1, -5, -2, -3]
     first["logprobs"][1, :2] = [-1, -4]
     flat = record([1], [Completion([4], [True], 0.5), Completion([4, 4, 2], [True] * 3, 0.5)], 12)
     flat["logprobs"] = -1.0

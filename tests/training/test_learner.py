@@ -97,7 +97,7 @@ def average(terms: dict[int, dict[int, list[Tensor]]], aggregation: str) -> Tens
 @pytest.mark.parametrize("aggregation", ["prompt", "sample", "token"])
 @pytest.mark.parametrize(("tiny", "temperature"), [(Tiny("qwen3"), 1.0), (Tiny("llama", tied=True), 0.7)])
 def test_loss_and_gradient_are_those_of_a_double_loop(aggregation: str, tiny: Tiny, temperature: float) -> None:
-    """The records hold NaN log-probabilities on forced tokens and rubbish beyond each completion."""
+    """The records hold forced tokens with log-probabilities of their own, and rubbish beyond each completion."""
     policy = tiny_policy(tiny)
     records = random_records(policy, 5, seed=1, flat=(3,), noise=1.2)
     config = configured(
