@@ -70,7 +70,7 @@ def _fit(cell: Cell, curve: Curve) -> Fit:
 def _estimates(cell: Cell, result: Fit, truth: Truth) -> Record:
     assert result.surface is not None
     exact, shift = result.surface.exact, result.surface.problem.box.shift
-    low, high = result.distribution(CEILING).interval(result.level)
+    low, high = result.interval(CEILING)
     printed = result.intervals["A"] or (low, high)
     record: Record = {
         "A_error": float(exact.r0[0] + exact.d[0] + shift) - truth.A,
@@ -79,7 +79,7 @@ def _estimates(cell: Cell, result: Fit, truth: Truth) -> Record:
         "B_covered": _holds(result, "B", truth.B), "C_mid_covered": _holds(result, "C_mid", truth.C_mid),
     }  # fmt: skip
     if cell.robust:
-        low, high = result.distribution(CEILING, robust=True).interval(result.level)
+        low, high = result.interval(CEILING, robust=True)
         record |= {"A_robust_covered": low <= truth.A <= high, "A_robust_width": high - low}
     for multiple in MULTIPLES:
         record |= _forecast(cell, result, truth, multiple)

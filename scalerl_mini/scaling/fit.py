@@ -100,10 +100,12 @@ def _fit_points(blank: Fit, start: Start, robust: bool | None) -> Fit:
     x, y = np.log(blank.used.compute), blank.used.score
     surface, start, freed = _surface(x, y, blank.a_max, start)
     if not checks.rises(surface):
-        reason = "no rise that noise could not have made (F test against a constant, p > .01)"
+        reason = "no rise that noise could not have made (F test against a constant, p > .05)"
         return replace(blank, status="no_rise", reason=reason)
     residual = _residual(surface)
-    flags = checks.residual_flags(residual, y, checks.mean_phi(surface))
+    flags = checks.residual_flags(residual, y)
+    if _transient(blank, surface):
+        flags.append("early_transient")
     if robust or (robust is None and "outliers" in flags):
         surface = _clipped(surface, residual, start)
     return _summary(blank, surface, start, flags + ["r0_freed"] * freed)
@@ -130,6 +132,15 @@ def _residual(surface: Surface) -> np.ndarray:
     best, problem = surface.exact, surface.problem
     rise = problem.law.rise(np.exp(best.log_b[0]) * (problem.x - best.mid[0]))
     return problem.y[0] - best.r0[0] - best.d[0] * rise
+
+
+def _transient(blank: Fit, surface: Surface) -> bool:
+    """Whether an evaluation that the cutoff left out lies far below the law: the rest of a transient may still be inside."""
+    early = blank.curve.compute < blank.used.compute[0]
+    best, shift = surface.exact, surface.problem.box.shift
+    rise = SIGMOID.rise(np.exp(best.log_b[0]) * (np.log(blank.curve.compute[early]) - best.mid[0]))
+    below = blank.curve.score[early] - shift - best.r0[0] - best.d[0] * rise
+    return bool(len(below) and below.min() < -checks.FAR_BELOW * np.sqrt(best.sse[0] / surface.dof) - 1e-9)
 
 
 def _clipped(surface: Surface, residual: np.ndarray, start: Start) -> Surface:

@@ -27,7 +27,7 @@ def as_dict(fit: Fit, forecasts: Sequence[Forecast] | None = None, robust: bool 
         "C_mid": fit.C_mid,
         "R0": fit.R0,
         "intervals": fit.intervals,
-        "form_robust": {"A": fit.distribution(CEILING, robust=True).interval(fit.level) if has_robust else None},
+        "form_robust": {"A": fit.interval(CEILING, robust=True) if has_robust else None},
         "forecast": [_forecast(row) for row in rows],
         "flags": [*(all_flags(fit) if robust else fit.flags), *far, "single_run"],
         "n": len(fit.curve),

@@ -69,7 +69,7 @@ def paper_grid(
     a_grid: tuple[float, ...] = PAPER_A,
     c_mid_grid: tuple[float, ...] = PAPER_C_MID,
 ) -> PaperFit:
-    """Fit all points of the curve (apply the window first) by the paper's procedure; raises UserError when there are none."""
+    """Fit all points of the curve (apply the window first); raises UserError when there are none."""
     if not len(curve):
         raise UserError(f"{curve.name or 'curve'}: no points in the window, so nothing for the paper's grid to fit")
     a, c_mid = np.meshgrid(np.asarray(a_grid, float), np.asarray(c_mid_grid, float), indexing="ij")

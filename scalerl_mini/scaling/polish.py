@@ -71,7 +71,7 @@ class Optimum:
     g: tuple[Array, Array]
 
 
-def polish(problem: Problem, log_b: Array, mid: Array, steps: int = 60, hold_b: bool = False,
+def polish(problem: Problem, log_b: Array, mid: Array, steps: int = 300, hold_b: bool = False,
            tolerance: float = 1e-15) -> Optimum:  # fmt: skip
     """Least squares from the given starts (log_b[M], mid[M]); `hold_b` moves C_mid alone. Stops when no sum of
     squares falls by more than `tolerance` of itself."""

@@ -150,8 +150,9 @@ def _last_run(path: Path, rows: list[Row], columns: list[str], x_name: str, note
     drops = [j for (_, a), (j, b) in pairwise(known) if b < a]
     if not drops or len(drops) > 9 or any(counts[j] > known[0][1] for j in drops):  # type: ignore[operator]
         return rows
-    if len(drops) > 1 and len(drops) >= len(known) // 3:
-        return rows  # a file in descending order, not a row of restarts
+    starts = [known[0][0], *drops, known[-1][0] + 1]
+    if min(b - a for a, b in pairwise(starts)) < 2:
+        return rows  # an unsorted file, not a row of restarts
     notes.append(f"{counter} restarts {len(drops)} time(s): the first {drops[-1]} rows are of an aborted run, left out")
     return rows[drops[-1] :]
 

@@ -57,7 +57,7 @@ def _ceiling(fit: Fit, robust: bool) -> list[str]:
     name = "A: not identified" if fit.A is None else f"{fit.verdict}"
     lines = [f"{'ceiling A':<14}{percent} [{low:.3f}, {high:.3f}]  {name}{_why(fit)}"]
     if robust:
-        low, high = fit.distribution(CEILING, robust=True).interval(fit.level)
+        low, high = fit.interval(CEILING, robust=True)
         lines.append(f"{'':14}{percent} [{low:.3f}, {high:.3f}]  if other saturating laws are allowed")
     return lines
 

@@ -23,6 +23,10 @@ from scalerl_mini.scaling.window import Window
 
 Interval = tuple[float, float]
 
+# Over several laws the weights are the restricted likelihoods to the power TEMPER and each tail is TAIL_SHARE of nominal:
+# half a run tells the laws apart badly, so the likelihoods are over-confident. Calibrated so that 90 % holds under each law.
+TEMPER, TAIL_SHARE = 0.7, 0.7
+
 
 @dataclass(frozen=True)
 class Fit:
@@ -74,7 +78,13 @@ class Fit:
             return self.ceiling if quantity == CEILING and self.ceiling else distribution(self.surface, quantity)
         surfaces = list(self.forms.values())
         evidence = np.array([np.logaddexp.reduce(s.evidence) for s in surfaces])
-        return mixture([distribution(s, quantity) for s in surfaces], np.exp(evidence - evidence.max()))
+        weights = np.exp(TEMPER * (evidence - evidence.max()))
+        return mixture([distribution(s, quantity) for s in surfaces], weights)
+
+    def interval(self, quantity: Quantity, robust: bool = False) -> Interval:
+        """Interval of a quantity at the fit's level; over all saturating laws its tails are shortened (TAIL_SHARE)."""
+        level = 1.0 - TAIL_SHARE * (1.0 - self.level) if robust else self.level
+        return self.distribution(quantity, robust).interval(level)
 
     def value(self, compute: float) -> float:
         """R(compute) of the fitted curve, as a fraction."""
@@ -89,14 +99,14 @@ class Fit:
     def at(self, compute: float, robust: bool = False) -> tuple[float, Interval]:
         """R(compute) and its interval: of the mean curve, without the noise of the evaluation that would measure it."""
         value = self.value(compute)
-        return value, around(self.distribution(Quantity(_log(compute)), robust).interval(self.level), value)
+        return value, around(self.interval(Quantity(_log(compute)), robust), value)
 
     def gain(self, compute: float, base: float | None = None, robust: bool = False) -> tuple[float, Interval]:
         """R(compute) - R(base) and its interval; `base` is the last fitted compute when not given."""
         base = self.last if base is None else base
         value = self.value(compute) - self.value(base)
         quantity = Quantity(_log(compute), _log(base))
-        return value, around(self.distribution(quantity, robust).interval(self.level), value)
+        return value, around(self.interval(quantity, robust), value)
 
     def prob_gain(self, compute: float, delta: float, base: float | None = None, robust: bool = False) -> float:
         """P(R(compute) - R(base) > delta); `base` is the last fitted compute when not given."""

@@ -36,10 +36,13 @@ def _ceiling(fit: Fit, share: float) -> float | None:
 
 
 def cut_sensitive(fit: Fit) -> bool:
-    """Whether A moves by more than half its interval's width between cuts of 5 % and 20 %."""
+    """Whether a cutoff of 5, 10 or 20 % moves A out of the fit's interval, or by half its width from one to another."""
     interval = fit.intervals["A"]
-    a, b = (_ceiling(fit, share) for share in (0.05, 0.2))
-    return interval is not None and a is not None and b is not None and abs(a - b) > 0.5 * (interval[1] - interval[0])
+    found = [a for a in (_ceiling(fit, share) for share in (0.05, 0.1, 0.2)) if a is not None]
+    if interval is None or not found:
+        return False
+    low, high = interval
+    return min(found) < low or max(found) > high or abs(found[0] - found[-1]) > 0.5 * (high - low)
 
 
 def form_table(fit: Fit) -> list[tuple[str, float, float]]:

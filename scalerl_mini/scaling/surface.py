@@ -18,7 +18,7 @@ from scalerl_mini.scaling.normal import Array, Box, Normal, normal_equations, so
 from scalerl_mini.scaling.polish import Optimum, Problem, polish
 
 PHI = np.array([-0.3, 0.0, 0.3, 0.55, 0.78, 0.93])
-LOG_PRIOR = np.log(np.array([0.6, 0.15, 0.12, 0.12, 0.14, 0.1]) / 1.23)
+LOG_PRIOR = np.log(np.array([0.40, 0.14, 0.10, 0.09, 0.13, 0.12]) / 0.98)
 WHITE = int(np.argmin(np.abs(PHI)))  # the place of independent noise in PHI
 FLOOR = 1e-9  # mean square below which a residual is the rounding of four printed decimals, not noise
 FIXED = 1e8  # weight of a known R_0 in the normal equations
