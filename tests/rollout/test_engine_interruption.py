@@ -70,7 +70,7 @@ def test_thinking_ended_in_time_is_never_interrupted(length: int, think_end: tup
     assert not completion.interrupted
 
 
-@pytest.mark.parametrize("think_end", [(13, 14), (14,), (11, 13), (12, 10), (1, 10)])
+@pytest.mark.parametrize("think_end", [(13, 14), (14,), (11, 13), (12, 10), (1, 10), (10, 10)])
 def test_an_end_that_comes_late_or_in_part_or_in_the_prompt_does_not_count(think_end: tuple[int, ...]) -> None:
     completion = complete(COUNTING | {20: EOS}, (20,), think_end)
     assert completion.tokens.tolist() == [10, 11, 12, 13, 20, EOS]
