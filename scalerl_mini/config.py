@@ -1,247 +1,31 @@
-"""The typed configuration tree: one frozen pydantic model a group, unknown keys refused, each key described once.
+"""The typed configuration tree: from TOML and `key=value` settings to a `Config`, and back.
 
 A run is completely described by this tree: `train --dry-run` prints it, the run folder keeps it as `config.toml`, and
-`train --config runs/NAME/config.toml` repeats the run. The defaults are the embedded CPU job (README); the values of
-the paper, where they differ, stand in the descriptions. No torch is imported here.
+`train --config runs/NAME/config.toml` repeats the run. The groups are in `config_groups`. No torch is imported here.
 """
 
 from __future__ import annotations
 
 import tomllib
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Any
 
 import tomli_w
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_serializer, field_validator, model_validator
+from pydantic import Field, ValidationError
 
+from scalerl_mini.config_groups import (
+    EvaluationConfig,
+    Group,
+    ModelConfig,
+    ObjectiveConfig,
+    PipelineConfig,
+    RolloutConfig,
+    RuntimeConfig,
+    TaskConfig,
+    TrainingConfig,
+)
 from scalerl_mini.errors import UserError
 from scalerl_mini.recipes import recipe_tree
-
-Beta = Annotated[float, Field(ge=0, lt=1)]
-
-
-class Group(BaseModel):
-    """Base of every configuration group: immutable, unknown keys refused, nothing converted (`true` is no number)."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
-
-
-class ModelConfig(Group):
-    """Which policy is trained."""
-
-    name: str = Field("builtin:tiny-adder", description="Hugging Face folder or name, or builtin:NAME.")
-    dtype: Literal["float32", "bfloat16"] = Field(
-        "float32", description="Precision of the body in both processes; the optimiser always keeps fp32 masters."
-    )
-    fp32_head: Literal["both", "generator", "trainer", "none"] = Field(
-        "both", description="Which side computes logits in fp32 (paper section 3); true is both, false is none."
-    )
-
-    @field_validator("fp32_head", mode="before")
-    @classmethod
-    def _read_switch(cls, value: Any) -> Any:
-        return {True: "both", False: "none"}[value] if isinstance(value, bool) else value
-
-    def fp32_head_of(self, side: Literal["generator", "trainer"]) -> bool:
-        """Whether this side's head computes in fp32."""
-        return self.fp32_head in ("both", side)
-
-
-class TaskConfig(Group):
-    """What is asked and how it is graded."""
-
-    name: str = Field("arithmetic", description="Built-in task, or module:Class of your own.")
-    options: dict[str, Any] = Field(default_factory=dict, description="Keyword options of the task.")
-
-
-class InterruptionConfig(Group):
-    """Forced interruption: the phrase that ends the thinking part (paper section 2)."""
-
-    enabled: bool = Field(True, description="Force the phrase once the thinking budget is used up.")
-    phrase: str = Field("</think>", description="Text appended to the completion; it never enters the loss.")
-    think_end: str = Field("</think>", description="Text by which the policy itself ends its thinking.")
-    min_tokens: int = Field(42, ge=1, description="Smallest thinking budget; drawn uniformly (paper: 10000).")
-    max_tokens: int = Field(42, ge=1, description="Largest thinking budget, inclusive (paper: 12000).")
-
-    @model_validator(mode="after")
-    def _ordered(self) -> InterruptionConfig:
-        if self.min_tokens > self.max_tokens:
-            raise ValueError(f"min_tokens ({self.min_tokens}) must not be above max_tokens ({self.max_tokens})")
-        return self
-
-
-class RolloutConfig(Group):
-    """How completions are sampled."""
-
-    engine: Literal["torch"] = Field("torch", description="Generation engine.")
-    slots: int = Field(128, ge=1, description="Completions decoded side by side by one generator.")
-    group_size: int = Field(8, ge=2, description="Completions a prompt, G (paper: 16).")
-    max_new_tokens: int = Field(51, ge=1, description="Hard limit of a completion, thinking and answer together.")
-    temperature: float = Field(1.0, gt=0, description="Sampling temperature, applied in generator and trainer.")
-    interruption: InterruptionConfig = Field(default_factory=InterruptionConfig, description="Forced interruption.")
-
-
-LOSS_CONSTANTS: dict[str, dict[str, float]] = {
-    "cispo": {"eps_max": 5.0},
-    "dapo": {"eps_low": 0.2, "eps_high": 0.26},
-    "gspo": {"eps_low": 3e-3, "eps_high": 4e-3},
-    "grpo": {"eps": 0.2},
-    "reinforce": {},
-}
-
-
-class ObjectiveConfig(Group):
-    """From rewards to a loss (paper section 2)."""
-
-    loss: Literal["cispo", "dapo", "gspo", "grpo", "reinforce"] = Field("cispo", description="Policy loss.")
-    constants: dict[str, float] = Field(
-        default_factory=dict,
-        description="Constants of the loss: eps_max (cispo; paper: 4 to 8), eps (grpo), eps_low and eps_high (dapo, gspo).",
-    )
-    aggregation: Literal["prompt", "sample", "token"] = Field("prompt", description="How token terms are averaged.")
-    advantage_norm: Literal["batch", "prompt", "none"] = Field("batch", description="What advantages are divided by.")
-    zero_variance_filter: bool = Field(True, description="Leave groups whose rewards are all equal out of the batch.")
-    refill_rounds: int = Field(
-        0, ge=0, description="Dynamic sampling: how often a flat group is replaced by a new prompt before training."
-    )
-    exclude_truncated: bool = Field(False, description="Leave completions cut at the limit out of the loss.")
-    length_penalty_limit: int = Field(
-        0, ge=0, description="L_max of the length penalty on correct completions (paper: 14000); 0 is off."
-    )
-    length_penalty_cache: int = Field(
-        0, ge=0, description="L_cache: the penalty begins this many tokens before the limit (paper: 2000)."
-    )
-    correction: Literal["none", "truncate", "mask"] = Field(
-        "none", description="Extra importance correction: multiply by min(rho, cap), or leave out tokens above the cap."
-    )
-    correction_cap: float = Field(2.0, gt=0, description="Cap of the extra importance correction.")
-    kl_coefficient: float = Field(
-        0.0, ge=0, description="Weight of the KL to the start model (k3 estimator); 0 is off."
-    )
-    no_positive_resampling: float | None = Field(
-        0.9,
-        gt=0,
-        le=1,
-        description="Drop a prompt for later epochs once its pass rate reaches this; false keeps all.",
-    )
-
-    @model_validator(mode="before")
-    @classmethod
-    def _fill_constants(cls, tree: Any) -> Any:
-        """Write the loss's own constants out where they are not given."""
-        if not isinstance(tree, dict) or not isinstance(tree.get("constants", {}), dict):
-            return tree
-        loss, given = tree.get("loss", "cispo"), tree.get("constants", {})
-        known = LOSS_CONSTANTS.get(loss, {}) if isinstance(loss, str) else {}
-        return tree | {"constants": known | given}
-
-    @model_validator(mode="after")
-    def _consistent(self) -> ObjectiveConfig:
-        known = LOSS_CONSTANTS[self.loss]
-        for name, value in self.constants.items():
-            if name not in known:
-                raise ValueError(f"loss {self.loss!r} has no constant {name!r}; it has: {', '.join(known) or 'none'}")
-            if value <= 0:
-                raise ValueError(f"constants.{name} must be greater than 0")
-        if bool(self.length_penalty_limit) != bool(self.length_penalty_cache):
-            raise ValueError("a length penalty needs both length_penalty_limit and length_penalty_cache")
-        if self.length_penalty_cache > self.length_penalty_limit:
-            raise ValueError("length_penalty_cache must not be above length_penalty_limit")
-        if self.correction == "truncate" and self.loss != "reinforce":
-            raise ValueError(f"correction = 'truncate' counts the ratio twice, loss {self.loss!r} already carries it")
-        if self.refill_rounds and not self.zero_variance_filter:
-            raise ValueError("refill_rounds replaces filtered groups; it needs zero_variance_filter = true")
-        return self
-
-    @field_validator("no_positive_resampling", mode="before")
-    @classmethod
-    def _read_off(cls, value: Any) -> Any:
-        if value is True:
-            raise ValueError("write a pass rate in (0, 1], or false to keep all prompts")
-        return None if value is False else value
-
-    @field_serializer("no_positive_resampling")
-    def _write_off(self, value: float | None) -> float | bool:
-        """TOML has no null, so "off" is written as false."""
-        return False if value is None else value
-
-
-class PipelineConfig(Group):
-    """The off-policy scheme: PipelineRL-k or PPO-off-policy-k (paper section 3)."""
-
-    mode: Literal["pipeline", "ppo"] = Field(
-        "pipeline",
-        description="pipeline: generators stream, weights arrive mid-sequence. ppo: generate k batches under frozen "
-        "weights, then take k steps.",
-    )
-    k: int = Field(
-        4,
-        ge=0,
-        description="pipeline: largest lag of a trained token in optimiser steps, 0 is synchronous (paper: 8). "
-        "ppo: steps a phase, 1 is on-policy.",
-    )
-    prompts_per_step: int = Field(16, ge=1, description="Groups taken by one optimiser step, P (paper: 48).")
-
-    @model_validator(mode="after")
-    def _phases(self) -> PipelineConfig:
-        if self.mode == "ppo" and self.k == 0:
-            raise ValueError("mode 'ppo' takes k steps a phase, so k must be at least 1")
-        return self
-
-    @property
-    def largest_lag(self) -> int:
-        """k of the staleness gate: the oldest a trained token may be."""
-        return self.k - 1 if self.mode == "ppo" else self.k
-
-
-class TrainingConfig(Group):
-    """Optimiser and schedule (paper section 4)."""
-
-    steps: int = Field(300, ge=1, description="Optimiser steps of the run (paper: 7400).")
-    lr: float = Field(1e-4, gt=0, description="Learning rate after warm-up, constant (paper: 5e-7).")
-    warmup_steps: int = Field(10, ge=0, description="Linear warm-up (paper: 100).")
-    betas: tuple[Beta, Beta] = Field(
-        (0.9, 0.98), strict=False, description="Two AdamW betas, each in [0, 1) (the paper does not say)."
-    )
-    eps: float = Field(1e-10, gt=0, description="AdamW epsilon (paper: 1e-15).")
-    weight_decay: float = Field(0.01, ge=0, description="AdamW weight decay.")
-    grad_clip: float = Field(1.0, gt=0, description="Largest gradient norm (the paper does not say).")
-    micro_batch_tokens: int = Field(8192, ge=1, description="Tokens, prompts included, of one forward and backward.")
-
-
-class EvaluationConfig(Group):
-    """Held-out evaluation: at step 0, then on a schedule that is denser where the curve is steep."""
-
-    every: int = Field(20, ge=1, description="Steps between evaluations (paper: 100).")
-    early_every: int = Field(10, ge=1, description="Steps between evaluations up to early_until.")
-    early_until: int = Field(100, ge=0, description="Last step of the denser schedule.")
-    prompts: int = Field(1000, ge=1, description="Held-out prompts, the same ones every time (paper: 1000).")
-    samples: int = Field(2, ge=1, description="Completions a held-out prompt (paper: 16).")
-    stop_when_gain_below: float = Field(
-        0.0, ge=0, lt=1, description="End the run once the forecast gain is surely below this pass rate; 0 never does."
-    )
-    stop_horizon: float = Field(
-        2.0, gt=1, description="How far that forecast looks, as a multiple of the compute spent."
-    )
-    trainer_helps: bool = Field(True, description="Let the trainer sample part of each evaluation; both are paused.")
-
-    def due(self, step: int, last_step: int) -> bool:
-        """Whether `step` is an evaluation step of a run of `last_step` steps; the first and last always are."""
-        every = self.early_every if step <= self.early_until else self.every
-        return step % every == 0 or step == last_step
-
-
-class RuntimeConfig(Group):
-    """Processes, devices, checkpoints and deadlines."""
-
-    generators: int = Field(1, ge=1, description="Generator processes.")
-    generator_device: str = Field("cpu", description="Torch device of the generators.")
-    trainer_device: str = Field("cpu", description="Torch device of the trainer.")
-    threads: int = Field(1, ge=1, description="Torch threads of each process.")
-    checkpoint_every: int = Field(100, ge=1, description="Steps between checkpoints; the last step always has one.")
-    keep_checkpoints: int = Field(2, ge=1, description="How many checkpoints are kept, newest first.")
-    wait_timeout_s: float = Field(600.0, gt=0, description="Longest wait of one process for another.")
-    heartbeat_timeout_s: float = Field(300.0, gt=0, description="Longest silence of a process before the run ends.")
 
 
 class Config(Group):

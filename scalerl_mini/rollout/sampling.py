@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from scalerl_mini.config import RolloutConfig
+from scalerl_mini.config_groups import RolloutConfig
 from scalerl_mini.policy.model import Policy
 from scalerl_mini.rollout.engines import Engine, Request, TorchEngine
 from scalerl_mini.rollout.interruption import Interruption

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from scalerl_mini.config import ObjectiveConfig
+from scalerl_mini.config_groups import ObjectiveConfig
 from scalerl_mini.objective import group_advantages, token_weights
 from scalerl_mini.runtime.rollout_buffer import Finish
 
@@ -44,7 +44,8 @@ class Batch:
     """P groups of G completions, N = P * G rows; arrays are copies, valid after the slots are freed.
 
     prompts: token ids of each row's prompt. tokens, behavior_logprobs, versions, mask: [N, T]. lengths [N].
-    rewards [P, G] as graded, before any length penalty; keep [P]: groups left by the zero-variance filter; advantages [N]; weights [N, T].
+    rewards [P, G] as graded, before any length penalty; keep [P]: groups left by the zero-variance filter;
+    advantages [N]; weights [N, T].
     `dropped_tokens`: tokens left out of the mask because their behaviour log-probability was not finite.
     """
 

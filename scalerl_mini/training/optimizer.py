@@ -10,7 +10,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from scalerl_mini.config import TrainingConfig
+from scalerl_mini.config_groups import TrainingConfig
 
 
 class Optimizer:

@@ -66,9 +66,13 @@ class RunWatcher:
         for row in rows:
             self.console.print(evaluation_line(row), highlight=False, soft_wrap=True)
             if row["truncation_rate"] > TRUNCATION_WARNING:
-                self.console.print(f"  warning: {row['truncation_rate']:.0%} of completions are cut at the limit")
+                warning = f"  warning: {row['truncation_rate']:.0%} of completions are cut at the limit"
+                self.console.print(warning, highlight=False)
         if rows and self.evaluations >= FIRST_FIT:
-            self._fit(control)
+            try:
+                self._fit(control)
+            except Exception as error:  # a curve that cannot be fitted or drawn must not end a run
+                self.console.print(f"  no fit: {type(error).__name__}: {error}", highlight=False, markup=False)
 
     def close(self) -> None:
         """End the live display."""

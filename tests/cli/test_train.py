@@ -21,7 +21,8 @@ from scalerl_mini.runtime import segment
 from scalerl_mini.training.preflight import MODELS
 
 QUICK = "task.options={train_prompts=20, held_out_prompts=20}"
-FEW = ("--set", QUICK, "--set", "evaluation.prompts=10", "--set", "pipeline.prompts_per_step=4")
+THINKING = "rollout.interruption={min_tokens=40, max_tokens=40}"
+FEW = ("--set", QUICK, "--set", THINKING, "--set", "evaluation.prompts=10", "--set", "pipeline.prompts_per_step=4")
 
 
 @pytest.fixture(autouse=True)

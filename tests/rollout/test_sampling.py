@@ -7,7 +7,7 @@ import pytest
 import torch
 from scipy.stats import chi2
 
-from scalerl_mini.config import InterruptionConfig, RolloutConfig
+from scalerl_mini.config_groups import InterruptionConfig, RolloutConfig
 from scalerl_mini.policy import Policy
 from scalerl_mini.rollout.engines import Request, TorchEngine
 from scalerl_mini.rollout.interruption import Interruption

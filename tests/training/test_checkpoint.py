@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from scalerl_mini.config import TrainingConfig
+from scalerl_mini.config_groups import TrainingConfig
 from scalerl_mini.policy import Policy
 from scalerl_mini.training.checkpoint import read_state, restore_optimizer, save_checkpoint
 from scalerl_mini.training.checkpoint_names import checkpoint_name, list_checkpoints, version_of

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from scalerl_mini.config import ObjectiveConfig
+from scalerl_mini.config_groups import ObjectiveConfig
 from scalerl_mini.training import compute
 from scalerl_mini.training.batch import assemble
 from scalerl_mini.training.compute import ComputeMeter, multiplied_parameters

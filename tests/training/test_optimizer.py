@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from scalerl_mini.config import TrainingConfig
+from scalerl_mini.config_groups import TrainingConfig
 from scalerl_mini.training.optimizer import Optimizer
 
 SHAPES = {"matrix": (5, 3), "vector": (4,)}

@@ -1,0 +1,83 @@
+"""What a person sees: a line a step, a line an evaluation, and never the end of a run because of a picture."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from scalerl_mini.config import Config
+from scalerl_mini.training.run_folder import append_row
+from scalerl_mini.training.watch import FIRST_FIT, RunWatcher
+
+STEP: dict[str, Any] = {
+    "step": 7, "reward_mean": 0.25, "effective_groups": 3, "groups": 4, "lag_min": 0, "lag_mean": 1.5, "lag_max": 3,
+    "ratio_max": None, "entropy": 0.5, "grad_norm": 0.1, "generator_wait_s": 0.1, "trainer_wait_s": 0.2,
+    "generated_tokens": 1234, "trained_tokens": 1000,
+}  # fmt: skip
+EVALUATION: dict[str, Any] = {
+    "policy_version": 7, "pass_rate": 0.5, "pass_rate_stderr": 0.01, "generated_tokens": 1234, "wall_seconds": 60.0,
+    "interruption_rate": 0.1, "mean_length": 30.0, "truncation_rate": 0.0,
+}  # fmt: skip
+
+
+@pytest.fixture(params=[False, True], ids=["plain", "terminal"])
+def watcher(tmp_path: Path, request: pytest.FixtureRequest) -> RunWatcher:
+    console = Console(file=io.StringIO(), force_terminal=request.param, width=200)
+    return RunWatcher(tmp_path, Config(), console)
+
+
+def text(watcher: RunWatcher) -> str:
+    assert isinstance(watcher.console.file, io.StringIO)
+    return watcher.console.file.getvalue()
+
+
+def test_steps_and_evaluations_are_told_once(watcher: RunWatcher, tmp_path: Path) -> None:
+    watcher.start()
+    append_row(tmp_path / "steps.jsonl", STEP)
+    append_row(tmp_path / "evals.jsonl", EVALUATION)
+    for _ in range(3):
+        watcher.update(None)  # type: ignore[arg-type]
+    watcher.close()
+    if not watcher.live:
+        assert text(watcher).count("step    7  reward 0.250  groups   3/4  lag 0/1.5/3  ratio max -") == 1
+    assert text(watcher).count("evaluation of version 7: pass rate 0.500 +- 0.010") == 1
+
+
+def test_a_resumed_run_does_not_tell_the_past(watcher: RunWatcher, tmp_path: Path) -> None:
+    append_row(tmp_path / "evals.jsonl", EVALUATION)
+    watcher.start()
+    watcher.update(None)  # type: ignore[arg-type]
+    watcher.close()
+    assert "evaluation" not in text(watcher)
+
+
+def test_a_curve_that_cannot_be_drawn_does_not_end_the_run(
+    watcher: RunWatcher, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object) -> None:
+        raise OSError("No space left on device")
+
+    monkeypatch.setattr("scalerl_mini.scaling.fit", full)
+    watcher.start()
+    for _ in range(FIRST_FIT):
+        append_row(tmp_path / "evals.jsonl", EVALUATION)
+    watcher.update(None)  # type: ignore[arg-type]
+    watcher.close()
+    assert "no fit: OSError: No space left on device" in text(watcher)
+    assert not (tmp_path / "curve.png").exists()
+
+
+def test_completions_cut_at_the_limit_are_warned_of(watcher: RunWatcher, tmp_path: Path) -> None:
+    watcher.start()
+    append_row(tmp_path / "evals.jsonl", EVALUATION | {"truncation_rate": 0.15})
+    watcher.update(None)  # type: ignore[arg-type]
+    watcher.close()
+    assert "warning: 15% of completions are cut at the limit" in text(watcher)
+
+
+def test_a_watcher_that_never_started_can_be_closed(watcher: RunWatcher) -> None:
+    watcher.close()
