@@ -9,7 +9,7 @@ from collections.abc import Callable
 import pytest
 
 from scalerl_mini.runtime.gate import Ticket
-from scalerl_mini.runtime.rollout_buffer import RolloutBuffer
+from scalerl_mini.runtime.rollout_buffer import ClaimLost, RolloutBuffer
 from tests.runtime.support import Crash, at_line, crash
 from tests.runtime.test_rollout_buffer import SHAPE, complete, issue
 
@@ -37,6 +37,35 @@ def test_two_generators_never_get_the_same_group(prefix: str) -> None:
         assert sorted(record["sequence"] for record in claimed) == [0, 1]
         buffer.unlink()
     assert line > 8
+
+
+def test_a_group_is_either_handed_over_or_issued_again_never_both(prefix: str) -> None:
+    """Whatever line of its commit a generator has reached when the trainer takes its groups back."""
+    line, finished = 0, False
+    while not finished:
+        line += 1
+        buffer = RolloutBuffer.create(f"{prefix}.{line}", SHAPE)
+        trainer, reissued = RolloutBuffer.attach(buffer.path), []
+        issue(buffer, 0)
+        buffer.claim(5, 0)
+        rival = threading.Thread(target=lambda: reissued.extend(trainer.reissue(5)))  # noqa: B023
+
+        def take_back(rival: threading.Thread = rival) -> None:
+            rival.start()
+            rival.join(0.05)
+
+        committed = False
+        with contextlib.suppress(ClaimLost), at_line(RolloutBuffer.commit, line, take_back) as seen:
+            buffer.commit(0)
+            committed = True
+        finished = len(seen) < line
+        if finished:
+            rival.start()
+        rival.join()
+        assert committed != (reissued == [0])
+        assert trainer.ready([0]) == committed
+        buffer.unlink()
+    assert line > 5
 
 
 def _crash_everywhere(
