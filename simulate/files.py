@@ -16,9 +16,13 @@ def write_curves(
     folder: Path, spec: Spec, count: int, seed: int, kind: str = "csv", said: Callable[[int], None] = lambda done: None
 ) -> list[Path]:
     """Write `count` runs into a new or empty folder; run i depends on (seed, i) alone. Returns the curve files."""
-    if folder.exists() and any(folder.iterdir()):
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        used = any(folder.iterdir())
+    except OSError as error:
+        raise UserError(f"{folder}: cannot be used as a folder ({error.strerror}); give another") from error
+    if used:
         raise UserError(f"{folder}: not empty; give a new folder for the synthetic runs")
-    folder.mkdir(parents=True, exist_ok=True)
     paths, truths = [], {}
     for i in range(count):
         run = simulate_curve(spec, np.random.default_rng([seed, i]), name=f"run-{i:04d}")

@@ -107,7 +107,8 @@ def _verdicts(records: Sequence[Record]) -> dict[str, object]:
     for verdict in ("identified", "weak", "poor", "unidentified"):
         part = [r for r in records if r["verdict"] == verdict]
         row[f"{verdict}_share"] = len(part) / len(records) if records else None
-        row[f"{verdict}_within_02"] = float(np.mean(np.abs(_values(part, "A_error")) <= 0.02)) if part else None
+        error = np.abs(_values(part, "A_error"))
+        row[f"{verdict}_within_02"] = float(np.mean(error <= 0.02)) if len(error) else None
         row[f"{verdict}_coverage"] = _mean(part, "A_covered")
     return row
 

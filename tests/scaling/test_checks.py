@@ -33,7 +33,7 @@ def test_constant_scores_do_not_rise():
 
 
 def test_flat_noise_is_rarely_called_a_rise():
-    calls = {phi: 0 for phi in (0.0, 0.5)}
+    calls = dict.fromkeys((0.0, 0.5), 0)
     for phi in calls:
         for seed in range(150):
             calls[phi] += fit(noisy_curve(seed, a=0.3001, r0=0.3, phi=phi)).status == "ok"

@@ -80,9 +80,9 @@ def test_b_at_a_held_ceiling():
     compute = 2542.0 * 5 * np.arange(1, 51) / 50
     result = fit(Curve.of(compute, sigmoid(compute, 0.3, 0.61, 1.92, 2542.0) + 1e-4 * np.cos(compute)), cutoff=0.0)
     refit = at_ceiling(result, 0.61)
-    assert refit.B == pytest.approx(1.92, rel=0.02)
+    assert pytest.approx(1.92, rel=0.02) == refit.B
     assert refit.C_mid == pytest.approx(2542.0, rel=0.02)
-    assert refit.R0 == pytest.approx(0.3, abs=0.003)
+    assert pytest.approx(0.3, abs=0.003) == refit.R0
     low, high = refit.distribution.interval()
     assert low <= 1.92 <= high
     assert at_ceiling(result, 0.66).B < refit.B

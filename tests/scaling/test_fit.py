@@ -17,9 +17,9 @@ def test_noise_free_curves_are_recovered_to_1e_6(ratio):
     compute = TRUTH["c_mid"] * ratio * np.arange(1, 41) / 40
     result = fit(Curve.of(compute, sigmoid(compute, **TRUTH)), cutoff=0.0)
     assert result.status == "ok"
-    assert result.A == pytest.approx(0.61, abs=1e-6)
-    assert result.R0 == pytest.approx(0.32, abs=1e-6)
-    assert result.B == pytest.approx(1.92, rel=1e-6)
+    assert pytest.approx(0.61, abs=1e-6) == result.A
+    assert pytest.approx(0.32, abs=1e-6) == result.R0
+    assert pytest.approx(1.92, rel=1e-6) == result.B
     assert result.C_mid == pytest.approx(2542.0, rel=1e-6)
 
 
@@ -28,8 +28,8 @@ def test_unit_of_compute_does_not_matter():
     plain = fit(Curve.of(compute, score))
     for factor in (1e-9, 3600.0, 1e18):
         other = fit(Curve.of(compute * factor, score))
-        assert other.A == pytest.approx(plain.A, abs=1e-8)
-        assert other.B == pytest.approx(plain.B, rel=1e-7)
+        assert pytest.approx(plain.A, abs=1e-8) == other.A
+        assert pytest.approx(plain.B, rel=1e-7) == other.B
         assert other.C_mid == pytest.approx(plain.C_mid * factor, rel=1e-7)
         np.testing.assert_allclose(other.intervals["A"], plain.intervals["A"], atol=1e-5)
         np.testing.assert_allclose(np.divide(other.intervals["C_mid"], factor), plain.intervals["C_mid"], rtol=1e-4)
@@ -38,7 +38,7 @@ def test_unit_of_compute_does_not_matter():
 def test_percent_is_the_same_curve():
     compute, score = noisy(1)
     plain, percent = fit(Curve.of(compute, score)), fit(Curve.of(compute, 100 * score))
-    assert percent.A == pytest.approx(plain.A, abs=1e-9)
+    assert pytest.approx(plain.A, abs=1e-9) == percent.A
 
 
 def test_intervals_widen_with_the_level_and_hold_the_estimate():
@@ -85,12 +85,12 @@ def test_a_contradicted_r0_is_set_free_and_said():
     result = fit(Curve.of(compute, score, r0=0.1, r0_sd=0.003))
     assert result.r0_mode == "free"
     assert "r0_freed" in result.flags
-    assert result.A == pytest.approx(fit(Curve.of(compute, score)).A, abs=1e-9)
+    assert pytest.approx(fit(Curve.of(compute, score)).A, abs=1e-9) == result.A
 
 
 def test_a_given_r0_is_kept_exactly():
     result = fit(noisy_curve(6), r0=0.31)
-    assert result.R0 == pytest.approx(0.31, abs=1e-6)
+    assert pytest.approx(0.31, abs=1e-6) == result.R0
     assert result.r0_mode == "fixed"
 
 

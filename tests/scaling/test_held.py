@@ -23,8 +23,8 @@ def penalised(compute, score, quantity, value):
         white = whiten((at(compute) - score)[None], PHI)[0]
         return np.append(white, 1e4 * (held - value))
 
-    fits = [least_squares(residual, (0.3, 0.6, b, m), xtol=1e-15, ftol=1e-15, gtol=1e-15, x_scale=(0.1, 0.1, 1, 1), max_nfev=4000)
-            for b, m in ((0.6, 8.0), (0.3, 8.4))]  # fmt: skip
+    options = {"xtol": 1e-15, "ftol": 1e-15, "gtol": 1e-15, "x_scale": (0.1, 0.1, 1, 1), "max_nfev": 4000}
+    fits = [least_squares(residual, (0.3, 0.6, b, m), **options) for b, m in ((0.6, 8.0), (0.3, 8.4))]
     best = min(fits, key=lambda f: f.cost)
     return 2 * best.cost
 

@@ -11,7 +11,7 @@ from tests.scaling.synthetic import noisy
 def test_recovers_a_power_law():
     compute = np.linspace(1e3, 4e4, 40)
     result = fit_power(Curve.of(compute, 0.7 - 30.0 * compute**-0.6))
-    assert (result.A, result.B, result.D) == pytest.approx((0.7, 0.6, 30.0), rel=1e-5)
+    assert pytest.approx((0.7, 0.6, 30.0), rel=1e-5) == (result.A, result.B, result.D)
 
 
 def test_reaches_the_least_squares_optimum():
@@ -19,10 +19,12 @@ def test_reaches_the_least_squares_optimum():
         compute, score = noisy(seed, ratio=6.0)
         mine = fit_power(Curve.of(compute, score))
         x = compute / compute.mean()
-        best = min(
-            2 * least_squares(lambda p: p[0] - p[1] * x ** -p[2] - score, (0.6, 0.1, b), bounds=([0, 0, 0.01], [1, 9, 8])).cost  # noqa: B023
-            for b in (0.3, 1.0, 2.0)
-        )  # fmt: skip
+
+        def residual(p, x=x, score=score):
+            return p[0] - p[1] * x ** -p[2] - score
+
+        bounds = ([0, 0, 0.01], [1, 9, 8])
+        best = min(2 * least_squares(residual, (0.6, 0.1, b), bounds=bounds).cost for b in (0.3, 1.0, 2.0))
         assert mine.sse <= best * (1 + 1e-6)
 
 
