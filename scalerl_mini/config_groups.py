@@ -209,7 +209,7 @@ class EvaluationConfig(Group):
     early_every: int = Field(10, ge=1, description="Steps between evaluations up to early_until.")
     early_until: int = Field(100, ge=0, description="Last step of the denser schedule.")
     prompts: int = Field(1000, ge=1, description="Held-out prompts, the same ones every time (paper: 1000).")
-    samples: int = Field(2, ge=1, description="Completions a held-out prompt (paper: 16).")
+    samples: int = Field(4, ge=1, description="Completions a held-out prompt (paper: 16).")
     stop_when_gain_below: float = Field(
         0.0, ge=0, lt=1, description="End the run once the forecast gain is surely below this pass rate; 0 never does."
     )
