@@ -1,0 +1,90 @@
+"""`scalerl-mini train` started as a user does, and what it leaves behind."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from scalerl_mini.runtime import segment
+from scalerl_mini.training.run_folder import read_rows
+
+ENTRY = "import sys; from scalerl_mini.cli import main; sys.argv[0] = 'scalerl-mini'; sys.exit(main())"
+CLOCKS = ("wall_seconds", "device_hours", "buffered_groups")
+TINY = (
+    "training.steps=6",
+    "pipeline.prompts_per_step=4",
+    "rollout.group_size=4",
+    "rollout.slots=16",
+    "evaluation.prompts=8",
+    "evaluation.early_every=3",
+    "evaluation.trainer_helps=false",
+    "task.options={train_prompts=40, held_out_prompts=20}",
+)
+
+
+class Launched:
+    """A running launcher. Everything it starts can be found, also after its death."""
+
+    def __init__(self, *arguments: str, settings: tuple[str, ...] = ()) -> None:
+        words = [word for setting in settings for word in ("--set", setting)]
+        environment = os.environ | {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
+        self.process = subprocess.Popen(
+            [sys.executable, "-c", ENTRY, "train", *arguments, *words],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            env=environment,
+            start_new_session=True,  # a signal to its group reaches all of its processes, and none of ours
+        )
+        self.family: set[psutil.Process] = set()
+
+    @property
+    def segments(self) -> list[Path]:
+        """Shared memory of this launcher's runs."""
+        return list(segment.SHM_DIR.glob(f"scalerl-{self.process.pid}-*"))
+
+    def role(self, function: str) -> psutil.Process:
+        """The child of the launcher that has a segment of the run mapped: "trainer" or "generator" by its log."""
+        for child in psutil.Process(self.process.pid).children():
+            if any(Path(file.path).name.startswith(function) for file in child.open_files()):
+                return child
+        raise AssertionError(f"no {function} among the children")
+
+    def wait_for(self, predicate: Callable[[], bool], what: str, seconds: float = 120.0) -> None:
+        """Wait until something has happened in the run; fails when the run ends first."""
+        end = time.monotonic() + seconds
+        while not predicate():
+            assert self.process.poll() is None, f"ended before {what}: {self.process.communicate()[1][-2000:]}"
+            assert time.monotonic() < end, f"not within {seconds} s: {what}"
+            self.family |= set(psutil.Process(self.process.pid).children(recursive=True))
+            time.sleep(0.02)
+
+    def end(self, seconds: float = 120.0) -> tuple[int, str]:
+        """Exit code and stderr."""
+        _, text = self.process.communicate(timeout=seconds)
+        return self.process.returncode, text
+
+    def left_behind(self) -> list[Any]:
+        """Processes that are alive and segments that exist after the end."""
+        gone, alive = psutil.wait_procs(self.family, timeout=10)
+        return [*alive, *self.segments]
+
+
+def steps_done(folder: Path) -> int:
+    """Rows of steps.jsonl."""
+    return len(read_rows(folder / "steps.jsonl"))
+
+
+def timeless(path: Path) -> list[dict[str, Any]]:
+    """Rows of a log without what a clock says."""
+    return [
+        {key: value for key, value in row.items() if key not in CLOCKS and not key.endswith("_s")}
+        for row in read_rows(path)
+    ]
