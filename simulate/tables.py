@@ -47,7 +47,7 @@ def plot_coverage(rows: Sequence[dict[str, object]], path: str | Path, level: fl
     axes.axhline(level, color="black", lw=0.8, ls="--", label=f"nominal {level:g}")
     axes.axhspan(0.88, 0.94, color="#e9f2e4", zorder=-5)
     axes.set_xticks(range(len(rows)), names, fontsize=7)
-    axes.set_ylim(min(0.6, *(float(str(r["A_coverage"] or 0.6)) for r in rows)) - 0.02, 1.0)
+    axes.set_ylim(min(0.78, *(float(str(r["A_coverage"] or 0.78)) for r in rows)) - 0.02, 1.0)
     axes.set_ylabel("share of intervals that hold the truth")
     axes.legend(fontsize=8, loc="lower right")
     return save(figure, path)

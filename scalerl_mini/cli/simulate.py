@@ -24,6 +24,10 @@ def command() -> None:
 @click.option("--seed", type=int, default=0, show_default=True, help="Run i depends on (seed, i) alone.")
 @click.option("--format", "kind", type=click.Choice(["csv", "jsonl"]), default="csv", show_default=True)
 @click.option("--law", default="sigmoid", show_default=True, help="sigmoid, gompertz, stretched or power.")
+@click.option("--r0", type=click.FloatRange(0, 1), help="Pass rate of the start model (drawn from .05-.55).")
+@click.option("--a", type=click.FloatRange(0, 1), help="Ceiling A (drawn).")
+@click.option("--b", type=click.FloatRange(0, min_open=True), help="Exponent B (drawn around 1.8).")
+@click.option("--c-mid", type=click.FloatRange(0, min_open=True), help="C_mid (drawn from 1k-12k).")
 @click.option("--n", type=click.IntRange(1), help="Evaluations a run (drawn from 15-75 when not given).")
 @click.option("--ratio", type=float, help="Last compute / C_mid (drawn from .5-8).")
 @click.option("--sigma", type=float, help="Noise of an evaluation (drawn: binomial plus training noise).")
@@ -31,8 +35,9 @@ def command() -> None:
 @click.option(
     "--fault", "faults", multiple=True, help="transient, outliers, gaps, repeats, collapse, second_phase, ..."
 )
-def curves(folder: Path, count: int, seed: int, kind: str, law: str, n: int | None, ratio: float | None,
-           sigma: float | None, phi: float | None, faults: tuple[str, ...]) -> None:  # fmt: skip
+def curves(folder: Path, count: int, seed: int, kind: str, law: str, r0: float | None, a: float | None,
+           b: float | None, c_mid: float | None, n: int | None, ratio: float | None, sigma: float | None,
+           phi: float | None, faults: tuple[str, ...]) -> None:  # fmt: skip
     """Write synthetic runs into FOLDER, with truth.json beside them.
 
     Example: scalerl-mini simulate curves /tmp/runs --count 5 --ratio 3 --fault transient
@@ -40,7 +45,7 @@ def curves(folder: Path, count: int, seed: int, kind: str, law: str, n: int | No
     from simulate.curves import Spec
     from simulate.files import write_curves
 
-    spec = Spec(law=law, n=n, ratio=ratio, sigma=sigma, phi=phi, faults=faults)
+    spec = Spec(law=law, R0=r0, A=a, B=b, C_mid=c_mid, n=n, ratio=ratio, sigma=sigma, phi=phi, faults=faults)
     paths = write_curves(folder, spec, count, seed, kind)
     print(f"wrote {len(paths)} runs and truth.json into {folder}")
 
@@ -90,3 +95,27 @@ def validate(count: int, seed: int, workers: int | None, as_json: bool, out: Pat
     print(text if as_json else table(rows))
     if plot:
         print(f"wrote {plot_coverage(rows, plot)}", file=sys.stderr)
+
+
+@command.command()
+@click.option("--count", type=click.IntRange(1), default=100, show_default=True, help="Curves per run of Table 1.")
+@click.option("--seed", type=int, default=0, show_default=True, help="The same seed gives the same table.")
+@click.option("--r0", type=click.Choice(["free", "measured"]), default="free", show_default=True)
+@click.option("--workers", type=click.IntRange(1), help="Processes. [all cores]")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of the table.")
+def table1(count: int, seed: int, r0: str, workers: int | None, as_json: bool) -> None:
+    """The paper's Table 1 as truths: fit the first half of each run, forecast its end.
+
+    Example: scalerl-mini simulate table1 --count 200
+    """
+    from rich.console import Console
+    from rich.progress import Progress
+
+    from scalerl_mini.scaling.output import to_json
+    from simulate.table1 import RUNS, text
+    from simulate.table1 import table1 as run
+
+    with Progress(console=Console(stderr=True), transient=True) as progress:
+        task = progress.add_task(f"{len(RUNS)} runs x {count} curves", total=len(RUNS) * count)
+        rows = run(count, seed, r0, workers, lambda done: progress.advance(task, done))
+    print(to_json({"seed": seed, "count": count, "runs": rows}) if as_json else text(rows))

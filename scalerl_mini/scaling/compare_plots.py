@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from scalerl_mini.scaling.compare import Comparison, Recipe, at_common
-from scalerl_mini.scaling.plots import new_figure, save
+from scalerl_mini.scaling.plots import log_compute, new_figure, save
 
 COLOURS = ("#1f5fa8", "#d9534f", "#3a8f5c", "#8a5aa8", "#c98a1b", "#4aa3a8")
 
@@ -18,8 +18,7 @@ def plot_comparison(comparison: Comparison, path: str | Path, reach: float = 3.0
     colours = dict(zip((r.name for r in comparison.recipes), _cycle(len(comparison.recipes)), strict=True))
     for recipe in comparison.recipes:
         _curves(left, recipe, colours[recipe.name], reach)
-    left.set_xscale("log")
-    left.set_xlabel(comparison.recipes[0].fits[0].curve.x)
+    log_compute(left, comparison.recipes[0].fits[0].curve.x)
     left.set_ylabel("pass rate")
     left.legend(fontsize=8)
     common = next((p.common_A for p in comparison.pairs if p.common_A is not None), None)
@@ -28,10 +27,9 @@ def plot_comparison(comparison: Comparison, path: str | Path, reach: float = 3.0
     else:
         for recipe in comparison.recipes:
             _linear(right, recipe, common, colours[recipe.name])
-        right.set_xscale("log")
         right.set_title(f"slope = B, at the common A = {common:.3f}", fontsize=9)
         right.set_ylabel("logit (R - R_0) / (A - R_0)")
-        right.set_xlabel(comparison.recipes[0].fits[0].curve.x)
+        log_compute(right, comparison.recipes[0].fits[0].curve.x)
         right.legend(fontsize=8)
     return save(figure, path)
 

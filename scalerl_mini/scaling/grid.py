@@ -37,7 +37,7 @@ class Ridge:
         return np.repeat(self.log_b, self.mids.shape[1]), self.mids.ravel()
 
 
-def coarse_rows(problem: Problem, rows: int = 20, columns: int = 28) -> Optimum:
+def coarse_rows(problem: Problem, rows: int = 16, columns: int = 24) -> Optimum:
     """Best fit for each of `rows` values of B over the whole allowed range: a coarse grid, then C_mid polished."""
     log_b = np.linspace(*LOG_B_LIMITS, rows)
     mid = np.linspace(*problem.mid_limits, columns)
@@ -45,15 +45,15 @@ def coarse_rows(problem: Problem, rows: int = 20, columns: int = 28) -> Optimum:
     rise = problem.law.rise(u.reshape(rows * columns, -1))
     eq = normal_equations(rise, problem.y[0], np.zeros(1), problem.kappa, problem.r0)
     best = np.argmin(solve(eq, problem.box)[2].reshape(rows, columns), axis=1)
-    return polish(problem.repeat(rows), log_b, mid[best], steps=3, hold_b=True)
+    return polish(problem.repeat(rows), log_b, mid[best], steps=2, hold_b=True)
 
 
-def narrower_rows(problem: Problem, rows: Optimum, plausible: Array, count: int = 20) -> Optimum:
+def narrower_rows(problem: Problem, rows: Optimum, plausible: Array, count: int = 26) -> Optimum:
     """Best fits for `count` values of B over the `plausible` rows (booleans) and one more row on each side."""
     used = np.flatnonzero(plausible)
     first, last = max(used[0] - 1, 0), min(used[-1] + 1, len(rows.log_b) - 1)
     log_b = np.linspace(rows.log_b[first], rows.log_b[last], count)
-    return polish(problem.repeat(count), log_b, np.interp(log_b, rows.log_b, rows.mid), steps=3, hold_b=True)
+    return polish(problem.repeat(count), log_b, np.interp(log_b, rows.log_b, rows.mid), steps=2, hold_b=True)
 
 
 def ridge(problem: Problem, rows: Optimum, noise: float) -> Ridge:

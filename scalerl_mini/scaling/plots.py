@@ -36,6 +36,15 @@ def save(figure, path: str | Path) -> Path:
     return path
 
 
+def log_compute(axes, label: str) -> None:
+    """A logarithmic compute axis whose minor ticks keep no labels of their own when decades are on it."""
+    axes.set_xscale("log")
+    low, high = axes.get_xlim()
+    if high / max(low, 1e-300) > 8.0:
+        axes.xaxis.set_minor_formatter("")
+    axes.set_xlabel(label)
+
+
 def plot_fit(fit: Fit, path: str | Path, reach: float = 4.0) -> Path:
     """Points used and left out, the sigmoid, its band, the extrapolation shaded, the ceiling with its interval; log x."""
     figure, axes = new_figure()
@@ -48,8 +57,7 @@ def plot_fit(fit: Fit, path: str | Path, reach: float = 4.0) -> Path:
     elif fit.predict is not None:
         grid = np.geomspace(used.compute[0], reach * fit.last, 200)
         axes.plot(grid, [fit.value(c) for c in grid], "-", color=FIT, lw=1.6, label=fit.method)
-    axes.set_xscale("log")
-    axes.set_xlabel(every.x)
+    log_compute(axes, every.x)
     axes.set_ylabel(every.y + (" (fraction)" if every.percent else ""))
     axes.set_title(_title(fit), fontsize=10)
     axes.legend(fontsize=8, loc="upper left")

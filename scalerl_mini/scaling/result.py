@@ -25,7 +25,7 @@ Interval = tuple[float, float]
 
 # Over several laws the weights are the restricted likelihoods to the power TEMPER and each tail is TAIL_SHARE of nominal:
 # half a run tells the laws apart badly, so the likelihoods are over-confident. Calibrated so that 90 % holds under each law.
-TEMPER, TAIL_SHARE = 0.7, 0.7
+TEMPER, TAIL_SHARE = 0.7, 0.9
 
 
 @dataclass(frozen=True)

@@ -105,9 +105,9 @@ def free_least(problem: Problem) -> Array:
 
 
 def optima(problem: Problem, log_b: Array, mid: Array, kappa: Array) -> Optimum:
-    """The optimum for every phi (to 1e-7 of its sum of squares), from the given starts [F]."""
+    """The optimum for every phi (to 1e-5 of its sum of squares), from the given starts [F]."""
     y = np.repeat(problem.y, len(PHI), axis=0)
-    return polish(replace(problem, y=y, kappa=kappa, phi=PHI), log_b, mid, steps=8, tolerance=1e-7)
+    return polish(replace(problem, y=y, kappa=kappa, phi=PHI), log_b, mid, steps=8, tolerance=1e-5)
 
 
 def _at(log_b: Array, mid: Array, problem: Problem, kappa: Array) -> tuple[Normal, Array, Array, Array]:

@@ -1,6 +1,7 @@
 import json
 
 import pytest
+
 from tests.cli.command import run
 
 

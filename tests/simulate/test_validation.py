@@ -5,6 +5,7 @@ from scalerl_mini.errors import UserError
 from simulate.cells import cells_of
 from simulate.curves import Spec
 from simulate.scoring import Cell, score
+from simulate.table1 import table1, text
 from simulate.tables import plot_coverage, table
 from simulate.validation import summarise, validate
 
@@ -94,3 +95,11 @@ def test_rivals_are_scored_on_the_same_points():
     record = score(Cell(EASY, rivals=True), (0, 0, 5))
     assert np.isfinite(record["power_A_error"])
     assert abs(record["paper_A_error"]) < 0.2
+
+
+def test_table_1_forecasts_the_end_of_its_runs():
+    rows = table1(3, seed=1, workers=1)
+    assert len(rows) == 10
+    assert {r["run"] for r in rows} >= {"ScaleRL 8B", "Scout 17Bx16"}
+    assert text(rows).count("\n") == 10
+    assert np.median([r["R2x_p50"] for r in rows]) < 0.02
