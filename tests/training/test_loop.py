@@ -163,6 +163,15 @@ def test_an_exhausted_curriculum_ends_the_run_with_its_reason(make_loop: MakeLoo
     assert (loop.folder.checkpoints / f"step-{len(loop.batches):05d}").is_dir()
 
 
+def test_an_exhausted_curriculum_does_not_evaluate_twice(make_loop: MakeLoop) -> None:
+    loop = make_loop(
+        'task.options={rule="always"}', "objective.no_positive_resampling=0.9", "training.steps=50",
+        "evaluation.early_every=1",
+    )  # fmt: skip
+    loop.run()
+    assert [row["step"] for row in loop.evals] == [0, *(row["step"] for row in loop.steps)]
+
+
 def test_a_token_without_a_finite_logprob_is_dropped_and_counted(make_loop: MakeLoop) -> None:
     loop = make_loop("training.steps=3")
     spoiled: list[tuple[int, int]] = []
