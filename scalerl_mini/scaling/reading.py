@@ -1,7 +1,7 @@
 """Curve input: a run folder, a CSV or a JSONL file, with the columns named or guessed - and what was guessed is said.
 
 A run folder is read from its `evals.jsonl`; the row of step 0 is the measured R_0. Its compute is `device_hours`, except
-for a run on the CPU (`run.json` says so), where hours measure the machine's other load and `flops` are taken.
+for a run on the CPU (`run.json` says so), where hours measure the machine's other load and `generated_tokens` are taken.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def _read_run(folder: Path, x: str | None, y: str | None) -> Curve:
     rows, columns = _read_rows(evals)
     run = folder / "run.json"
     device = json.loads(run.read_text()).get("device", "") if run.exists() else ""
-    default = "flops" if str(device).startswith("cpu") and "flops" in columns else None
+    default = "generated_tokens" if str(device).startswith("cpu") and "generated_tokens" in columns else None
     curve = _curve(evals, rows, columns, x or default, y, folder.name)
     spread = [row.get("pass_rate_stderr") for row in rows if row.get("step") == 0]
     if curve.r0 is not None and spread and isinstance(spread[-1], int | float):

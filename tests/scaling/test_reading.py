@@ -108,7 +108,7 @@ def run_folder(tmp_path, device):
         {
             "step": s,
             "device_hours": s * 0.1,
-            "flops": s * 1000,
+            "generated_tokens": s * 1000,
             "pass_rate": 0.2 + 0.01 * s,
             "pass_rate_stderr": 0.004,
         }
@@ -119,7 +119,7 @@ def run_folder(tmp_path, device):
     return tmp_path
 
 
-@pytest.mark.parametrize(("device", "x"), [("cuda:0", "device_hours"), ("cpu", "flops")])
+@pytest.mark.parametrize(("device", "x"), [("cuda:0", "device_hours"), ("cpu", "generated_tokens")])
 def test_run_folder_has_its_own_compute_and_a_measured_r0(tmp_path, device, x):
     curve = read_curve(run_folder(tmp_path, device))
     assert (curve.x, curve.y, curve.name) == (x, "pass_rate", tmp_path.name)
