@@ -67,7 +67,7 @@ class RolloutConfig(Group):
     """How completions are sampled."""
 
     engine: Literal["torch"] = Field("torch", description="Generation engine.")
-    slots: int = Field(128, ge=1, description="Completions decoded side by side by one generator.")
+    slots: int = Field(192, ge=1, description="Completions decoded side by side by one generator.")
     group_size: int = Field(8, ge=2, description="Completions a prompt, G (paper: 16).")
     max_new_tokens: int = Field(51, ge=1, description="Hard limit of a completion, thinking and answer together.")
     temperature: float = Field(1.0, gt=0, description="Sampling temperature, applied in generator and trainer.")
