@@ -49,7 +49,13 @@ def main() -> None:
 
 def measure(way: str, seed: int, steps: int) -> dict[str, float]:
     """Train once; seconds a step after the warm-up, and the shares of that time each side waited."""
-    settings = (*WAYS[way], f"training.steps={steps}", f"seed={seed}", "evaluation.prompts=1", f"evaluation.every={steps}")
+    settings = (
+        *WAYS[way],
+        f"training.steps={steps}",
+        f"seed={seed}",
+        "evaluation.prompts=1",
+        f"evaluation.every={steps}",
+    )
     settings += (f"evaluation.early_every={steps}", "runtime.checkpoint_every=100000")
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder) / "run"
