@@ -45,7 +45,7 @@ def command(sources: tuple[str, ...], x: str | None, y: str | None, cutoff: floa
                      r0=r0_option(r0), level=level)  # fmt: skip
         groups.setdefault(name, []).append(result)
     comparison = compare(groups, forecasts, between_sd)
-    first = {name: path for name, path in reversed(named)}
+    first = dict(reversed(named))
     knobs = {(p.first, p.second): differences(first[p.first], first[p.second]) for p in comparison.pairs}
     if as_json:
         print(to_json(comparison_dict(comparison, level, knobs)))
