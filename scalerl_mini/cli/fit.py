@@ -66,21 +66,15 @@ def command(source: Path, x: str | None, y: str | None, law: str, method: str, a
     Example: scalerl-mini fit runs/first --forecast 200 --worth 0.02 --plot fit.png
     """
     from scalerl_mini.scaling import fit, forecast, read_curve
-    from scalerl_mini.scaling.other_methods import fit_paper_grid, fit_power_law
     from scalerl_mini.scaling.output import as_dict, to_json
     from scalerl_mini.scaling.paper_grid import a_values, c_mid_values
     from scalerl_mini.scaling.report import report
-    from scalerl_mini.scaling.window import window
 
-    curve = read_curve(source, x, y)
-    low, start = min_compute_option(min_compute), r0_option(r0)
-    frame = window(curve, cutoff, low, max_compute)
-    if method == "paper-grid":
-        result = fit_paper_grid(curve, frame, start, a_values(a_grid), c_mid_values(c_mid_grid))
-    elif law == "power":
-        result = fit_power_law(curve, frame)
-    else:
-        result = fit(curve, cutoff=cutoff, min_compute=low, max_compute=max_compute, r0=start, level=level)
+    result = fit(
+        read_curve(source, x, y), cutoff=cutoff, min_compute=min_compute_option(min_compute), max_compute=max_compute,
+        r0=r0_option(r0), level=level, law="power" if law == "power" else "sigmoid", method=method,
+        a_grid=a_values(a_grid), c_mid_grid=c_mid_values(c_mid_grid),
+    )  # fmt: skip
     robust = law == "auto"
     rows = forecast(result, forecasts, worth, robust)
     print(to_json(as_dict(result, rows, robust)) if as_json else report(result, rows, worth, robust))

@@ -123,11 +123,12 @@ class Supervisor:
         Raises ChildFailed when one ended otherwise or fell silent (that one is killed and joined first).
         """
         self._notice_own_sleep()
-        for name, child in self._children.items():
-            if child.exitcode:
-                raise self._failure(name, _cause(child.exitcode))
+        exitcodes = {name: child.exitcode for name, child in self._children.items()}  # one look: no death in between
+        for name, exitcode in exitcodes.items():
+            if exitcode:
+                raise self._failure(name, _cause(exitcode))
         self._check_heartbeats()
-        return not self._running()
+        return None not in exitcodes.values()
 
     def stop(self, grace_s: float, reason: str = "interrupt") -> None:
         """Ask all roles to end, wait `grace_s`, terminate, kill; returns when every child is gone and joined.

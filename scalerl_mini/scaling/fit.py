@@ -19,6 +19,8 @@ from scalerl_mini.scaling.curve import Curve
 from scalerl_mini.scaling.held import CEILING
 from scalerl_mini.scaling.laws import SIGMOID
 from scalerl_mini.scaling.normal import Box
+from scalerl_mini.scaling.other_methods import fit_paper_grid, fit_power_law
+from scalerl_mini.scaling.paper_grid import PAPER_A, PAPER_C_MID
 from scalerl_mini.scaling.result import Fit, Interval, around, blank_fit
 from scalerl_mini.scaling.surface import Start, Surface, explore, free_least
 from scalerl_mini.scaling.window import DEFAULT_CUTOFF, window
@@ -39,8 +41,12 @@ def fit(
     level: float = 0.9,
     a_max: float = 1.0,
     robust: bool | None = None,
+    law: str = "sigmoid",
+    method: str = "default",
+    a_grid: tuple[float, ...] = PAPER_A,
+    c_mid_grid: tuple[float, ...] = PAPER_C_MID,
 ) -> Fit:
-    """Fit the sigmoid law.
+    """Fit the sigmoid law (or, on demand, what the paper did, or the power law).
 
     Parameters
     ----------
@@ -51,12 +57,20 @@ def fit(
     level: of the intervals, in (0, 1).
     a_max: largest ceiling allowed.
     robust: clip outlying residuals; None does so when the `outliers` flag is raised.
+    law: "sigmoid", or "power" for the rival A - D C^-B (points only).
+    method: "default", or "paper-grid" for the paper's grid over `a_grid` and `c_mid_grid` (points only).
 
     Raises UserError for impossible options; a curve that cannot be fitted gives a `status`, never an exception.
     """
     if not 0.0 < level < 1.0 or not 0.0 <= cutoff < 1.0:
         raise UserError(f"level {level:g} and cutoff {cutoff:g} must lie between 0 and 1")
     frame = window(curve, cutoff, min_compute, max_compute)
+    if method == "paper-grid":
+        return fit_paper_grid(curve, frame, r0, a_grid, c_mid_grid)
+    if law == "power":
+        return fit_power_law(curve, frame, a_max)
+    if law != "sigmoid" or method != "default":
+        raise UserError(f"law {law!r} by method {method!r}: choose sigmoid or power, and default or paper-grid")
     blank = blank_fit(curve, frame, level, a_max)
     start = _start(curve, r0, r0_sd)
     refused = _refuse(blank)

@@ -124,7 +124,7 @@ CONTRADICTIONS = [
      "pipeline.prompts_per_step=21"),
     ("evaluation.prompts = 21 but task arithmetic holds out 20 prompts; lower it", "evaluation.prompts=21"),
     ("rollout.group_size = 8 does not fit rollout.slots = 7; raise the slots", "rollout.slots=7"),
-    ("evaluation.samples = 129 does not fit rollout.slots = 128", "evaluation.samples=129"),
+    ("evaluation.samples = 193 does not fit rollout.slots = 192", "evaluation.samples=193"),
     ("need a context of 264, the model has 256; lower rollout.max_new_tokens to 240", "rollout.max_new_tokens=248"),
     ("leaves no room for an answer after interruption.max_tokens = 40 and the phrase", "rollout.max_new_tokens=41"),
     ("rollout.interruption.phrase = '' has no tokens; set it, or set enabled to false", "rollout.interruption.phrase="),

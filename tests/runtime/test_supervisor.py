@@ -237,6 +237,23 @@ def test_a_second_ctrl_c_cuts_the_grace_short_but_leaves_nobody(control: Control
         assert not alive(pid)
 
 
+def test_a_death_in_the_middle_of_a_poll_is_not_taken_for_an_end(
+    control: Control, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with _supervisor(control, tmp_path, _worker(control, "one")) as one:
+
+        def die() -> None:
+            os.kill(one.pid("one"), signal.SIGKILL)
+            eventually(lambda: not alive(one.pid("one")), "the child is dead")
+
+        _at_work(control, "one")
+        monkeypatch.setattr(one, "_check_heartbeats", die)
+        assert not one.poll()
+        monkeypatch.undo()
+        with pytest.raises(ChildFailed, match="SIGKILL"):
+            one.poll()
+
+
 def test_a_start_that_fails_half_way_leaves_nobody(control: Control, tmp_path: Path) -> None:
     supervisor = _supervisor(control, tmp_path, _worker(control, "one"), Role("two", lambda: None))
     with pytest.raises(ValueError, match=r"two: .* cannot be imported by a spawned process"):

@@ -4,9 +4,7 @@ from scipy.optimize import curve_fit
 
 from scalerl_mini.errors import UserError
 from scalerl_mini.scaling import Curve, fit
-from scalerl_mini.scaling.other_methods import fit_paper_grid
 from scalerl_mini.scaling.paper_grid import PAPER_A, PAPER_C_MID, a_values, c_mid_values, paper_grid
-from scalerl_mini.scaling.window import window
 from tests.scaling.synthetic import noisy, noisy_curve
 
 
@@ -53,10 +51,16 @@ def test_grid_is_near_the_exact_fit_and_never_below_it():
 def test_as_a_fit_it_needs_r0_and_says_that_it_has_no_interval():
     curve = noisy_curve(3)
     with pytest.raises(UserError, match="does not fit R_0"):
-        fit_paper_grid(curve, window(curve))
-    result = fit_paper_grid(curve, window(curve), 0.3)
+        fit(curve, method="paper-grid")
+    result = fit(curve, method="paper-grid", r0=0.3)
     assert result.intervals["A"] is None
     assert "without intervals" in result.reason
+
+
+def test_unknown_laws_and_methods_are_refused():
+    for bad in ({"law": "linear"}, {"method": "magic"}):
+        with pytest.raises(UserError, match="choose"):
+            fit(noisy_curve(3), **bad)
 
 
 def test_grid_options():
