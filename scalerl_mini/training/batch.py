@@ -46,7 +46,8 @@ class Batch:
     prompts: token ids of each row's prompt. tokens, behavior_logprobs, versions, mask: [N, T]. lengths [N].
     rewards [P, G] as graded, before any length penalty; keep [P]: groups left by the zero-variance filter;
     advantages [N]; weights [N, T].
-    `dropped_tokens`: tokens left out of the mask because their behaviour log-probability was not finite.
+    sampled_tokens: tokens the policy sampled; dropped_tokens: those of them left out of the mask because their behaviour
+    log-probability was not finite.
     """
 
     prompt_index: list[int]
@@ -62,6 +63,7 @@ class Batch:
     keep: np.ndarray
     advantages: Tensor
     weights: Tensor
+    sampled_tokens: int
     dropped_tokens: int
 
     @property
@@ -73,6 +75,11 @@ class Batch:
     def trained_tokens(self) -> int:
         """Tokens with a gradient."""
         return int(self.mask[self.trained_rows].sum())
+
+    @property
+    def unusable(self) -> bool:
+        """Whether no sampled token has a finite behaviour log-probability: the generator's weights are broken."""
+        return self.dropped_tokens == self.sampled_tokens > 0
 
     @property
     def prompt_tokens(self) -> int:
@@ -156,6 +163,7 @@ def assemble(records: list[Any], objective: ObjectiveConfig) -> Batch:
         keep=keep.numpy(),
         advantages=advantages.float().flatten(),
         weights=token_weights(trained, group_index, objective.aggregation),
+        sampled_tokens=int(sampled.sum()),
         dropped_tokens=int((sampled & ~finite).sum()),
     )
 

@@ -53,11 +53,12 @@ class ComputeMeter:
         """Seconds of training so far, evaluation excluded."""
         return self.seconds + (time.monotonic() - self._since if self._since is not None else 0.0)
 
-    def add(self, batch: Batch, forward_tokens: int) -> None:
-        """Count one trained batch. forward_tokens: tokens the trainer ran forward and backward, prompts included."""
+    def add(self, batch: Batch, forward_tokens: int, trained_tokens: int) -> None:
+        """Count one consumed batch. forward_tokens: tokens the trainer ran forward and backward, prompts included;
+        trained_tokens: those whose gradient reached the weights, none when the step was skipped."""
         generated = int(batch.lengths.sum())
         self.generated_tokens += generated
-        self.trained_tokens += batch.trained_tokens
+        self.trained_tokens += trained_tokens
         self.flops += 2.0 * self.parameters * (generated + batch.prompt_tokens + 3 * forward_tokens)
 
     def add_discarded(self, generated_tokens: int, prompt_tokens: int) -> None:

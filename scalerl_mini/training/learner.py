@@ -4,11 +4,13 @@
                            -> backward
     clip the gradient, AdamW step
 
-A batch in which every group was flat has no loss: the step is counted, the weights stay as they are.
+A batch in which every group was flat has no loss: the step is counted, the weights stay as they are. So they do when a loss
+or gradient is not finite, or when not one token has a finite behaviour log-probability: the step is skipped, and says why.
 """
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from typing import Any
 
@@ -28,10 +30,10 @@ class Learner:
     def __init__(self, policy: Policy, optimizer: Optimizer, config: Config, reference: Policy | None = None) -> None:
         self.policy, self.optimizer, self.config, self.reference = policy, optimizer, config, reference
 
-    def update(self, batch: Batch) -> tuple[dict[str, float | None], int]:
+    def update(self, batch: Batch) -> tuple[dict[str, Any], int]:
         """Train on one batch; returns the step's metrics and the tokens run forward and backward.
 
-        Raises FloatingPointError on a non-finite loss or gradient, before the weights change.
+        The metric `skipped` is None, or what was not finite; the weights are unchanged then.
         """
         sums: defaultdict[str, float] = defaultdict(float)
         ratio_max, forward_tokens, loss = 0.0, 0, 0.0
@@ -43,10 +45,15 @@ class Learner:
             for name, value in (*metrics.items(), ("entropy_sum", entropy)):
                 sums[name] += value
         if not forward_tokens:
-            return _EMPTY | {"loss": 0.0, "grad_norm": 0.0}, 0
-        if not torch.isfinite(torch.tensor(loss)):
-            raise FloatingPointError(f"loss is {loss} at version {self.policy.version}")
-        grad_norm = self.optimizer.step()
+            return _EMPTY | {"loss": 0.0, "grad_norm": 0.0, "skipped": _UNUSABLE if batch.unusable else None}, 0
+        skipped, grad_norm = None, None
+        if math.isfinite(loss):
+            grad_norm = self.optimizer.step()
+            if not math.isfinite(grad_norm):
+                skipped = f"the gradient norm is {grad_norm}"
+        else:
+            skipped = f"the loss is {loss}"
+            self.optimizer.discard()
         means = {name.removesuffix("_sum"): total / sums["tokens"] for name, total in sums.items() if name != "tokens"}
         return {
             "loss": loss,
@@ -57,6 +64,7 @@ class Learner:
             "mismatch_kl": means["mismatch_kl"],
             "entropy": means["entropy"],
             "grad_norm": grad_norm,
+            "skipped": skipped,
         }, forward_tokens
 
     def _backward(self, micro: MicroBatch) -> tuple[float, dict[str, float], float]:
@@ -93,3 +101,4 @@ class Learner:
 _EMPTY: dict[str, Any] = dict.fromkeys(
     ("ratio_mean", "ratio_max", "clamped_fraction", "clamped_positive_fraction", "mismatch_kl", "entropy")
 )
+_UNUSABLE = "no behaviour log-probability of the batch is finite"

@@ -7,6 +7,8 @@ terms of a long sum would be lost in bf16. With an fp32 body the masters are the
 
 from __future__ import annotations
 
+import math
+
 import torch
 from torch import Tensor
 
@@ -42,26 +44,37 @@ class Optimizer:
                 parameter.grad = None
 
     def step(self) -> float:
-        """One update; returns the gradient norm before clipping. Raises FloatingPointError when it is not finite,
-        with the weights untouched."""
+        """One update; returns the gradient norm before clipping. When it is not finite nothing is updated: weights,
+        moments and `updates` stay as they are, and the gradients are thrown away."""
         self.collect()
         norm = float(torch.nn.utils.clip_grad_norm_(list(self.masters.values()), self.config.grad_clip))
-        if not torch.isfinite(torch.tensor(norm)):
-            raise FloatingPointError(f"gradient norm is {norm} at update {self.updates}")
+        if not math.isfinite(norm):
+            self.discard()
+            return norm
         for group in self.adamw.param_groups:
             group["lr"] = self.lr
         self.adamw.step()
         self.updates += 1
         self._round_back()
+        self.discard()
         return norm
+
+    def discard(self) -> None:
+        """Throw the collected gradients away."""
+        for name, parameter in self.parameters.items():
+            parameter.grad = None
+            self.masters[name].grad = None
 
     @torch.no_grad()
     def _round_back(self) -> None:
         for name, parameter in self.parameters.items():
             if self.masters[name] is not parameter:
                 parameter.copy_(self.masters[name])
-            parameter.grad = None
-            self.masters[name].grad = None
+
+    def not_finite(self) -> str | None:
+        """Name of a weight, moment or master that holds a number that is not finite; None when all are sound."""
+        everything = (*self.parameters.items(), *self.tensors().items())
+        return next((name for name, tensor in everything if not bool(torch.isfinite(tensor).all())), None)
 
     def tensors(self) -> dict[str, Tensor]:
         """Moments and, for a bf16 body, masters, as named tensors for a safetensors file."""

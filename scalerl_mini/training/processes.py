@@ -130,7 +130,7 @@ def build_trainer(spec: RunSpec, side: Side, control: Control) -> Trainer:
     worker = side.evaluation_worker(board, control, ROLE) if evaluation.trainer_helps else None
     levels = [prompt.level for prompt in side.task.held_out[: evaluation.prompts]]
     generators = generator_roles(config)
-    return Trainer(
+    trainer = Trainer(
         config=config,
         folder=folder,
         policy=policy,
@@ -154,6 +154,9 @@ def build_trainer(spec: RunSpec, side: Side, control: Control) -> Trainer:
         generators=generators,
         outstanding=outstanding,
     )
+    if spec.resume:
+        trainer.health.restore(state["health"])
+    return trainer
 
 
 def _reference(spec: RunSpec) -> Policy | None:

@@ -17,6 +17,8 @@ from scalerl_mini.training.run_folder import MARKER
 
 MAY_CHANGE = (
     "training.steps",
+    "training.bad_steps_allowed",
+    "training.flat_steps_allowed",
     "runtime.generator_device",
     "runtime.trainer_device",
     "runtime.threads",

@@ -12,13 +12,13 @@ from scalerl_mini.training.compute import ComputeMeter
 def step_row(
     batch: Batch,
     version: int,
-    metrics: dict[str, float | None],
+    metrics: dict[str, Any],
     timing: dict[str, float],
     meter: ComputeMeter,
     counts: dict[str, int],
 ) -> dict[str, Any]:
-    """`version` is the one that trained the batch; the row's policy_version is what came out. Token columns are totals
-    since the start of the run, seconds are of this step."""
+    """`version` is the one that trained the batch; the row's policy_version is what came out. Token columns and
+    skipped_steps are totals since the start of the run, seconds are of this step; dropped_tokens are of this step."""
     lag = batch.lag(version)
     return {
         "step": version + 1,

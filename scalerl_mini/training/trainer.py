@@ -28,6 +28,7 @@ from scalerl_mini.training.batch import Batch, assemble
 from scalerl_mini.training.checkpoint import save_checkpoint
 from scalerl_mini.training.compute import ComputeMeter
 from scalerl_mini.training.evaluator import Evaluator
+from scalerl_mini.training.health import Health
 from scalerl_mini.training.learner import Learner
 from scalerl_mini.training.run_folder import RunFolder, append_row
 from scalerl_mini.training.step_row import rollout_rows, step_row
@@ -59,6 +60,7 @@ class Trainer:
         self.weights = WeightBytes(self.policy)
         self.generator_wait = 0.0
         self.exhausted: str | None = None
+        self.health = Health(self.config.training)
 
     def run(self) -> str | None:
         """Train to the last step; returns why the run ended early, or None. The newest state is always saved."""
@@ -68,10 +70,10 @@ class Trainer:
             self._evaluate_if_due()
             self.meter.start()
             self._issue()
-            while self._batch_is_issued():
+            while self._batch_is_issued() and not self.health.ending:
                 self._step()
             if self.policy.version < self.config.training.steps:
-                reason = self.exhausted
+                reason = self.health.ending or self.exhausted
                 self._evaluate()
         except Stopped as ending:
             reason = str(ending)
@@ -94,8 +96,9 @@ class Trainer:
         batch = assemble([self.buffer.view(sequence) for sequence in sequences], self.config.objective)
         metrics, forward_tokens = self.learner.update(batch)
         self._self_check(version, metrics)
+        self.health.note(version, batch, metrics["skipped"])
         self._publish(version + 1)
-        self.meter.add(batch, forward_tokens)
+        self.meter.add(batch, forward_tokens, 0 if metrics["skipped"] else batch.trained_tokens)
         self._remember(batch)
         self.buffer.free(sequences)
         for sequence in sequences:
@@ -107,11 +110,15 @@ class Trainer:
             "train_s": time.monotonic() - start,
         }
         buffered = self.buffer.counts()["ready"]
-        counts = {"buffered_groups": buffered, "refilled_groups": refilled}
+        counts = {
+            "buffered_groups": buffered,
+            "refilled_groups": refilled,
+            "skipped_steps": self.health.skipped_steps,
+        }
         append_row(self.folder.steps, step_row(batch, version, metrics, timing, self.meter, counts))
         self.folder.write_rollouts(version + 1, rollout_rows(batch, self.policy))
         self._evaluate_if_due()
-        if self.policy.version % self.config.runtime.checkpoint_every == 0:
+        if self.policy.version % self.config.runtime.checkpoint_every == 0 and not self.health.bad_in_a_row:
             self._checkpoint()
 
     def _phase(self, sequences: range) -> range:
@@ -192,7 +199,7 @@ class Trainer:
         for prompt, rewards in zip(batch.prompt_index, batch.rewards, strict=True):
             self.curriculum.record(prompt, float(rewards.mean()))
 
-    def _self_check(self, version: int, metrics: dict[str, float | None]) -> None:
+    def _self_check(self, version: int, metrics: dict[str, Any]) -> None:
         """Before any update sampled and rescored log-probabilities must agree: same weights, same temperature, same head."""
         if version != 0 or metrics["ratio_max"] is None:
             return
@@ -221,7 +228,14 @@ class Trainer:
             self.meter.start()
 
     def _checkpoint(self) -> None:
+        """Save the newest state. Raises FloatingPointError instead of saving weights or moments that are not finite."""
         self.control.beat(ROLE, Stage.CHECKPOINTING)
+        broken = self.learner.optimizer.not_finite()
+        if broken:
+            raise FloatingPointError(
+                f"{broken} is not finite at version {self.policy.version}; it was not saved, the last checkpoint stays: "
+                "train anew with a lower training.lr"
+            )
         save_checkpoint(
             self.folder.checkpoints,
             self.policy,
@@ -239,4 +253,5 @@ class Trainer:
             "curriculum": self.curriculum.state(),
             "outstanding": [[sequence, *ticket] for sequence, ticket in sorted(self.outstanding.items())],
             "compute": self.meter.state(),
+            "health": self.health.state(),
         }

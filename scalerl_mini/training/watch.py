@@ -110,7 +110,7 @@ class Live:
         self.before = (now, generated, trained)
         text = (
             f"reward {row['reward_mean']:.2f}  lag {row['lag_mean']:.1f} (max {row['lag_max']})  "
-            f"generated {speeds[0]:.0f} tok/s  trained {speeds[1]:.0f} tok/s"
+            f"generated {speeds[0]:.0f} tok/s  trained {speeds[1]:.0f} tok/s{_troubles(row)}"
         )
         self.progress.update(self.task, completed=row["step"], text=text)
 
@@ -121,8 +121,14 @@ def step_line(row: dict[str, Any]) -> str:
         f"step {row['step']:4d}  reward {row['reward_mean']:.3f}  groups {row['effective_groups']:3d}/{row['groups']}  "
         f"lag {row['lag_min']}/{row['lag_mean']:.1f}/{row['lag_max']}  ratio max {_number(row['ratio_max'])}  "
         f"entropy {_number(row['entropy'])}  grad {_number(row['grad_norm'])}  "
-        f"wait {row['generator_wait_s']:.2f}/{row['trainer_wait_s']:.2f} s  {row['generated_tokens']} tokens"
+        f"wait {row['generator_wait_s']:.2f}/{row['trainer_wait_s']:.2f} s  {row['generated_tokens']} tokens{_troubles(row)}"
     )
+
+
+def _troubles(row: dict[str, Any]) -> str:
+    """What went wrong in a step, at the end of its line; empty when nothing did."""
+    dropped = f"  {row['dropped_tokens']} tokens without a finite log-probability" if row["dropped_tokens"] else ""
+    return dropped + (f"  SKIPPED: {row['skipped']}" if row["skipped"] else "")
 
 
 def evaluation_line(row: dict[str, Any]) -> str:

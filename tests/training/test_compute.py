@@ -43,7 +43,8 @@ def test_one_batch_by_hand() -> None:
     for slot in (first, flat):
         slot["logprobs"] = -1.0
     meter = ComputeMeter(devices=2, parameters=10)
-    meter.add(assemble([first, flat], ObjectiveConfig()), forward_tokens=10)
+    batch = assemble([first, flat], ObjectiveConfig())
+    meter.add(batch, forward_tokens=10, trained_tokens=batch.trained_tokens)
     row = meter.row()
     assert row["generated_tokens"] == 3 + 1 + 2 + 2
     assert row["trained_tokens"] == 3
