@@ -6,6 +6,7 @@ may be set anew - how long it trains, and on which devices and under which deadl
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,10 @@ from typing import Any
 from scalerl_mini.config import Config, load_config
 from scalerl_mini.errors import UserError
 from scalerl_mini.training.checkpoint_names import list_checkpoints
+from scalerl_mini.training.manifest import Damaged, verify
 from scalerl_mini.training.run_folder import MARKER
+
+log = logging.getLogger(__name__)
 
 MAY_CHANGE = (
     "training.steps",
@@ -49,11 +53,25 @@ def resumed_config(run: Path, settings: tuple[str, ...]) -> Config:
 
 
 def newest_checkpoint(run: Path) -> Path:
-    """The checkpoint a resumed run starts from. Raises UserError when there is none."""
-    found = list_checkpoints(run / "checkpoints")
-    if not found:
-        raise UserError(f"{run} has no checkpoint to resume from; start anew with --out")
-    return found[0]
+    """The newest whole checkpoint, the one a resumed run starts from; newer ones that are damaged are named in a line.
+
+    Raises UserError when there is none, with what is wrong with each.
+    """
+    damages = []
+    for checkpoint in list_checkpoints(run / "checkpoints"):
+        try:
+            verify(checkpoint)
+        except Damaged as damage:
+            damages.append(f"{checkpoint.name}: {damage}")
+            continue
+        if damages:
+            log.warning("damaged and not used: %s; going on from %s", "; ".join(damages), checkpoint)
+        return checkpoint
+    if damages:
+        raise UserError(
+            f"{run} has no whole checkpoint to resume from ({'; '.join(damages)}); restore one or start anew with --out"
+        )
+    raise UserError(f"{run} has no checkpoint to resume from; start anew with --out")
 
 
 def _flat(tree: dict[str, Any], path: str = "") -> Iterator[tuple[str, Any]]:

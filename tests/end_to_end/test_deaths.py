@@ -11,6 +11,7 @@ import pytest
 
 from scalerl_mini.training.checkpoint_names import list_checkpoints
 from tests.end_to_end.command import TINY, Launched, steps_done
+from tests.training.checkpoints import made_up_checkpoint
 
 pytestmark = pytest.mark.slow
 
@@ -56,7 +57,7 @@ def test_a_second_run_is_refused_and_sigterm_ends_in_order(tmp_path: Path) -> No
     """Neither --overwrite nor --resume touches a run that is going on; that one is not disturbed."""
     folder = tmp_path / "run"
     run = running(folder)
-    (folder / "checkpoints" / "step-00000").mkdir()  # so that --resume gets as far as the lock
+    made_up_checkpoint(folder, 0)  # so that --resume gets as far as the lock
     for arguments in (("--out", str(folder), "--overwrite"), ("--resume", str(folder))):
         code, text = Launched(*arguments).end()
         assert code == 2
