@@ -20,15 +20,27 @@ ARROWS: dict[str, set[str]] = {
     "errors": set(),
     "seeds": set(),
     "recipes": set(),
+    "model_folder": set(),
     "config_groups": set(),
     "config": {"config_groups", "recipes"},
     "tasks": set(),
     "objective": set(),
     "scaling": set(),
     "runtime": set(),
-    "policy": set(),
+    "policy": {"model_folder"},
     "rollout": {"config", "config_groups", "seeds", "policy", "runtime", "tasks"},
-    "training": {"config", "config_groups", "objective", "policy", "rollout", "runtime", "tasks", "version", "scaling"},
+    "training": {
+        "config",
+        "config_groups",
+        "model_folder",
+        "objective",
+        "policy",
+        "rollout",
+        "runtime",
+        "tasks",
+        "version",
+        "scaling",
+    },
     "warmstart": {"tasks"},
     "ablation": {"config", "recipes", "scaling", "training"},
     "simulate": {"scaling", "runtime.gate"},
@@ -37,7 +49,18 @@ ARROWS: dict[str, set[str]] = {
 # The one place where training looks at the law: the launcher draws the curve of its own run after an evaluation.
 ONLY_IN = {("training", "scaling"): {"scalerl_mini/training/watch.py"}}
 ENTRY_POINTS = {"scalerl_mini/__main__.py", "simulate/__main__.py"}
-NO_TORCH = ("recipes", "config", "config_groups", "tasks", "scaling", "runtime", "errors", "seeds", "simulate")
+NO_TORCH = (
+    "recipes",
+    "model_folder",
+    "config",
+    "config_groups",
+    "tasks",
+    "scaling",
+    "runtime",
+    "errors",
+    "seeds",
+    "simulate",
+)
 TORCH = {"torch", "transformers", "safetensors"}
 
 

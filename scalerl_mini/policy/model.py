@@ -18,6 +18,7 @@ from torch import Tensor
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from scalerl_mini.errors import UserError
+from scalerl_mini.model_folder import check_model_folder
 from scalerl_mini.policy.head import head_logits, token_logprobs
 from scalerl_mini.policy.ragged_attention import ATTENTION_NAME, DecodeStep, PackedSequences
 
@@ -38,11 +39,17 @@ class Policy:
     @classmethod
     def load(cls, folder: str | Path, dtype: str = "float32", device: str = "cpu", fp32_head: bool = True) -> Policy:
         """Load model and tokenizer from a folder (or hub name). Raises UserError when it cannot be used."""
+        if Path(folder).is_dir():
+            check_model_folder(Path(folder))
         try:
             model: Any = AutoModelForCausalLM.from_pretrained(
-                folder, dtype=getattr(torch, dtype), attn_implementation=ATTENTION_NAME, use_safetensors=True
+                folder,
+                dtype=getattr(torch, dtype),
+                attn_implementation=ATTENTION_NAME,
+                use_safetensors=True,
+                trust_remote_code=False,
             )
-            tokenizer = AutoTokenizer.from_pretrained(folder)
+            tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
         except (OSError, ValueError) as error:
             raise UserError(f"cannot load model {folder}: {str(error).splitlines()[0]}") from error
         _refuse_unsupported(model.config, str(folder))

@@ -5,12 +5,12 @@ A mistake found here costs a second and leaves nothing behind; found by the trai
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
 from scalerl_mini.config import Config
 from scalerl_mini.errors import UserError
+from scalerl_mini.model_folder import check_model_folder, read_json
 from scalerl_mini.tasks import Task, load_task
 
 MODELS = Path(__file__).parents[1] / "models"
@@ -56,10 +56,7 @@ def resolve_model(name: str) -> Path:
         raise UserError(
             f"model folder {name} does not exist; set model.name to a Hugging Face folder or builtin:tiny-adder"
         )
-    if not (folder / "config.json").exists():
-        raise UserError(f"model folder {name} has no config.json; it must be a Hugging Face model folder")
-    if not any(folder.glob("*.safetensors")):
-        raise UserError(f"model folder {name} has no *.safetensors weights; convert it (pickle weights are not loaded)")
+    check_model_folder(folder)
     return folder
 
 
@@ -82,14 +79,6 @@ def _check_weights(folder: Path) -> None:
             safe_open(path, framework="numpy")
         except SafetensorError as error:
             raise UserError(f"model weights {path} cannot be read ({error}); copy or download them again") from None
-
-
-def _model_config(folder: Path) -> dict[str, Any]:
-    path = folder / "config.json"
-    try:
-        return json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise UserError(f"{path} is not valid JSON ({error}); copy or download the model again") from None
 
 
 def _longest_prompt(task: Task, tokenizer: _Tokenizer) -> int:
@@ -123,7 +112,7 @@ class _Tokenizer:
             raise FileNotFoundError("there are no tokenizer files")  # transformers would make up an empty one
         from transformers import AutoTokenizer
 
-        return AutoTokenizer.from_pretrained(folder).encode
+        return AutoTokenizer.from_pretrained(folder, trust_remote_code=False).encode
 
     def count(self, text: str) -> int:
         try:
@@ -160,7 +149,7 @@ def _check_interruption(config: Config, tokenizer: _Tokenizer) -> None:
 
 
 def _check_context(config: Config, folder: Path, prompt_tokens: int) -> None:
-    limit = _model_config(folder).get("max_position_embeddings")
+    limit = read_json(folder / "config.json").get("max_position_embeddings")
     needed = prompt_tokens + config.rollout.max_new_tokens
     if limit is not None and needed > limit:
         raise UserError(

@@ -181,7 +181,7 @@ def truncate(path: Path) -> None:
 BROKEN_MODELS: list[tuple[str, Callable[[Path], object]]] = [
     ("has no config.json; it must be a Hugging Face model folder", lambda folder: (folder / "config.json").unlink()),
     ("is not valid JSON", lambda folder: truncate(folder / "config.json") or (folder / "config.json").write_text("{")),
-    ("has no *.safetensors weights; convert it (pickle weights are not loaded)",
+    ("has no *.safetensors weights, only pytorch_model.bin: pickle can run code and is never loaded; convert",
      lambda folder: (folder / "model.safetensors").rename(folder / "pytorch_model.bin")),
     ("cannot be read", lambda folder: truncate(folder / "model.safetensors")),
     ("has no tokenizer that can be read", lambda folder: (folder / "tokenizer.json").write_text("{}")),
