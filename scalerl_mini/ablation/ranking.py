@@ -1,78 +1,149 @@
-"""From finished runs to a ranking: pooled ceiling and efficiency of every variant, and which differences are decided.
+"""From ended runs to a ranking: pass rate at equal compute, ceiling, efficiency at a common ceiling, and what is decided.
 
-"Undecided" is an answer: with one or two seeds most differences between losses are noise, and the table says so.
+"Undecided" is an answer. Every variant is set against the first one; a difference counts as decided at P >= .95 either way,
+so that of ten contrasts without any difference about one would be called decided by chance.
 """
 
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
+
+from scalerl_mini.ablation.running import ended
 from scalerl_mini.ablation.study import Study
 from scalerl_mini.errors import UserError
 from scalerl_mini.scaling import Fit, fit, read_curve
-from scalerl_mini.scaling.compare import Comparison, compare
+from scalerl_mini.scaling.compare import Comparison, Pair, compare
+
+LAST_EVALUATIONS = 3
 
 
-def fits_of(study: Study, x: str | None) -> dict[str, list[Fit]]:
-    """Fits of every variant's runs that have evaluations, in the study's order."""
-    found: dict[str, list[Fit]] = {}
+@dataclass(frozen=True)
+class Ranking:
+    """fits: of every variant's ended runs, in the study's order. compute: the largest that every fitted run reached.
+
+    comparison: of the variants whose curves follow the law, the first of them being the reference; None below two.
+    """
+
+    study: Study
+    x: str
+    fits: Mapping[str, list[Fit]]
+    compute: float
+    comparison: Comparison | None
+
+    @property
+    def folder(self) -> Path:
+        """Where the ranking over this compute column is written."""
+        return self.study.folder / f"by-{self.x}"
+
+    @property
+    def reference(self) -> str:
+        """The variant that the others are set against."""
+        return self.comparison.recipes[0].name if self.comparison else next(iter(self.fits))
+
+    def against_reference(self) -> list[Pair]:
+        """The pairs of the reference and each other variant."""
+        return [p for p in self.comparison.pairs if p.first == self.reference] if self.comparison else []
+
+    def common_ceiling(self) -> tuple[float, tuple[str, ...]]:
+        """Mean ceiling of the reference and the variants whose ceiling is not decidedly another, and their names."""
+        assert self.comparison is not None
+        same = (p.second for p in self.against_reference() if p.verdict(p.p_ceiling) == "undecided")
+        names = (self.reference, *same)
+        return float(np.mean([self.comparison.ceilings[name].value for name in names])), names
+
+
+def rank(study: Study, x: str | None = None) -> Ranking:
+    """Fit and compare the ended runs over a compute column. Raises UserError when no run has ended."""
+    fits = {}
     for variant in study.variants:
-        folders = [study.run_folder(variant, seed) for seed in study.seeds]
-        curves = [read_curve(folder, x) for folder in folders if (folder / "evals.jsonl").exists()]
-        found[variant.name] = [fit(curve) for curve in curves]
-    return found
+        folders = (study.run_folder(variant, seed) for seed in study.seeds)
+        fits[variant.name] = [fit(read_curve(folder, x)) for folder in folders if ended(folder)]
+    runs = [one for found in fits.values() for one in found]
+    if not runs:
+        raise UserError(f"{study.folder}: no run has ended yet, so there is nothing to rank")
+    compute = min(float(one.curve.compute[-1]) for one in runs)
+    lawful = {name: [one for one in found if one.surface is not None] for name, found in fits.items()}
+    lawful = {name: found for name, found in lawful.items() if found}
+    comparison = compare(lawful, (compute,)) if len(lawful) > 1 else None
+    return Ranking(study, runs[0].curve.x, fits, compute, comparison)
 
 
-def rank(study: Study, x: str | None = None) -> str:
-    """Write ranking.json and ranking.md into the study's folder; returns the Markdown table."""
-    fits = fits_of(study, x)
-    whole = {name: [one for one in runs if one.surface is not None] for name, runs in fits.items()}
-    whole = {name: runs for name, runs in whole.items() if runs}
-    comparison = compare(whole) if len(whole) > 1 else None
-    lines = ["| variant | runs | last pass rate | A (90 %) | B | C_mid |", "|---|---|---|---|---|---|"]
-    lines += [_row(name, runs, comparison) for name, runs in fits.items()]
-    if comparison:
-        lines += [
-            "",
-            "| pair | ceiling: P(first higher) | verdict | efficiency at a common ceiling |",
-            "|---|---|---|---|",
-        ]
-        lines += [
-            f"| {pair.first} / {pair.second} | {pair.p_ceiling:.2f} | {pair.verdict(pair.p_ceiling)} | "
-            f"{pair.verdict(pair.p_faster)} |"
-            for pair in comparison.pairs
-        ]
-    text = "\n".join(lines) + "\n"
-    (study.folder / "ranking.md").write_text(text, encoding="utf-8")
-    record = {name: [one.to_dict() for one in runs] for name, runs in fits.items()}
-    (study.folder / "ranking.json").write_text(json.dumps(record, indent=2, allow_nan=False) + "\n", encoding="utf-8")
+def write(ranking: Ranking) -> str:
+    """Write ranking.md and ranking.json; returns the Markdown."""
+    ranking.folder.mkdir(parents=True, exist_ok=True)
+    text = markdown(ranking)
+    (ranking.folder / "ranking.md").write_text(text, encoding="utf-8")
+    record = {name: [one.to_dict() for one in runs] for name, runs in ranking.fits.items()}
+    (ranking.folder / "ranking.json").write_text(json.dumps(record, indent=2, allow_nan=False) + "\n", encoding="utf-8")
     return text
 
 
-def draw(study: Study, x: str | None = None) -> Path:
-    """One figure with the curve of every run, a colour a variant."""
-    from scalerl_mini.scaling.plots import new_figure, save
+def markdown(ranking: Ranking) -> str:
+    """Two tables: the variants, and each against the reference."""
+    lines = [
+        f"Equal compute: {ranking.compute:.4g} {ranking.x}; pass rate there is the mean of {LAST_EVALUATIONS} evaluations,"
+        " a value a seed. Brackets: 90 %.",
+        "",
+        "| variant | runs | pass rate | A | B | C_mid | law |",
+        "|---|---|---|---|---|---|---|",
+        *(_variant_row(ranking, name) for name in ranking.fits),
+    ]
+    if ranking.comparison:
+        lines += [
+            "",
+            f"| against {ranking.reference} | higher there | ceiling | efficiency at the common A |",
+            "|---|---|---|---|",
+            *map(_pair_row, ranking.against_reference()),
+        ]
+    return "\n".join(lines) + "\n"
 
-    figure, axes = new_figure()
-    for number, (name, runs) in enumerate(fits_of(study, x).items()):
-        for index, one in enumerate(runs):
-            label = name if index == 0 else None
-            axes.plot(one.curve.compute, one.curve.score, "o-", ms=3, lw=1, color=f"C{number % 10}", label=label)
-    if not axes.lines:
-        raise UserError(f"{study.folder}: no run has an evaluation yet")
-    axes.set_xscale("log")
-    axes.set_xlabel(runs[0].curve.x if runs else "compute")
-    axes.set_ylabel("held-out pass rate")
-    axes.legend(fontsize=7)
-    return save(figure, study.folder / "curves.png")
+
+def pass_rate_at(one: Fit, compute: float) -> float:
+    """Mean of the last evaluations at or below a compute."""
+    within = one.curve.score[one.curve.compute <= compute * (1 + 1e-9)]
+    return float(np.mean(within[-LAST_EVALUATIONS:])) if len(within) else float("nan")
 
 
-def _row(name: str, runs: list[Fit], comparison: Comparison | None) -> str:
-    """One variant: its ceiling pooled over runs, B and C_mid run by run."""
-    last = ", ".join(f"{one.curve.score[-1]:.3f}" for one in runs) or "-"
-    pooled = comparison.ceilings.get(name) if comparison else None
-    ceiling = f"{pooled.value:.3f} [{pooled.interval()[0]:.3f}, {pooled.interval()[1]:.3f}]" if pooled else "-"
-    b = ", ".join("-" if one.B is None else f"{one.B:.2f}" for one in runs) or "-"
-    mid = ", ".join("-" if one.C_mid is None else f"{one.C_mid:.3g}" for one in runs) or "-"
-    return f"| {name} | {len(runs)} | {last} | {ceiling} | {b} | {mid} |"
+def _variant_row(ranking: Ranking, name: str) -> str:
+    runs = ranking.fits[name]
+    at = ", ".join(f"{pass_rate_at(one, ranking.compute):.3f}" for one in runs) or "-"
+    law = ", ".join(dict.fromkeys(one.verdict if one.status == "ok" else one.status for one in runs)) or "-"
+    cells = (
+        *(name, f"{len(runs)} of {len(ranking.study.seeds)}", at, _ceiling(ranking, name)),
+        *(_over_runs(runs, "B", ".2f"), _over_runs(runs, "C_mid", ".3g"), law),
+    )
+    return f"| {' | '.join(cells)} |"
+
+
+def _ceiling(ranking: Ranking, name: str) -> str:
+    pooled = ranking.comparison.ceilings.get(name) if ranking.comparison else None
+    if pooled is None:
+        return "-"
+    low, high = pooled.interval()
+    value = f"{pooled.value:.3f} " if any(one.A is not None for one in ranking.fits[name]) else ""
+    return f"{value}[{low:.3f}, {high:.3f}]"
+
+
+def _over_runs(runs: list[Fit], name: str, form: str) -> str:
+    """Mean of the runs' values, and the hull of their intervals (wider than a pooled interval, never too narrow)."""
+    values = [value for one in runs if (value := getattr(one, name)) is not None]
+    bounds = [interval for one in runs if (interval := one.intervals.get(name)) is not None]
+    value = f"{np.mean(values):{form}} " if values else ""
+    hull = f"[{min(b[0] for b in bounds):{form}}, {max(b[1] for b in bounds):{form}}]" if bounds else ""
+    return value + hull or "-"
+
+
+def _pair_row(pair: Pair) -> str:
+    """Probabilities are for the variant being the better one."""
+    p = pair.p_at[0][1]
+    higher = f"{1 - p:.2f}: {pair.verdict(p)}"
+    ceiling = f"{1 - pair.p_ceiling:.2f}: {pair.verdict(pair.p_ceiling)}"
+    if pair.p_faster is None or pair.B is None:
+        return f"| {pair.second} | {higher} | {ceiling} | not comparable, the ceilings differ |"
+    b = f"B {pair.B[1]:.2f} v {pair.B[0]:.2f}, {1 - pair.p_faster:.2f}: {pair.verdict(pair.p_faster)}"
+    return f"| {pair.second} | {higher} | {ceiling} | {b} |"
