@@ -54,14 +54,14 @@ def draw_efficiency(ranking: Ranking) -> Path | None:
 
     Variants whose ceiling is decidedly another one are left out: their B means something else. None without a comparison.
     """
-    if ranking.comparison is None:
+    if not ranking.pairs:
         return None
     ceiling, names = ranking.common_ceiling()
     figure, axes = new_figure()
     for number, name in enumerate(ranking.fits):
-        recipe = next((r for r in ranking.comparison.recipes if r.name == name), None)
-        if recipe is None or name not in names:
+        if name not in names:
             continue
+        recipe = ranking.recipes[name]
         refits = at_common(recipe, ceiling)
         mean = np.mean([refit.B for refit in refits])
         for index, (one, refit) in enumerate(zip(recipe.fits, refits, strict=True)):

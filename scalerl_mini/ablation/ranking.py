@@ -17,44 +17,40 @@ from scalerl_mini.ablation.running import ended
 from scalerl_mini.ablation.study import Study
 from scalerl_mini.errors import UserError
 from scalerl_mini.scaling import Fit, fit, read_curve
-from scalerl_mini.scaling.compare import Comparison, Pair, compare
+from scalerl_mini.scaling.compare import Pair, Recipe, compare
+from scalerl_mini.scaling.held import CEILING
 
 LAST_EVALUATIONS = 3
 
 
 @dataclass(frozen=True)
 class Ranking:
-    """fits: of every variant's ended runs, in the study's order. compute: the largest that every fitted run reached.
+    """fits: of every variant's ended runs, in the study's order. compute: the largest that every ended run reached.
 
-    comparison: of the variants whose curves follow the law, the first of them being the reference; None below two.
+    recipes: the variants whose curves follow the law, the reference first. pairs: the reference and each other of them.
     """
 
     study: Study
-    x: str
     fits: Mapping[str, list[Fit]]
     compute: float
-    comparison: Comparison | None
+    recipes: Mapping[str, Recipe]
+    pairs: tuple[Pair, ...]
+
+    @property
+    def x(self) -> str:
+        """The compute column."""
+        return next(one.curve.x for runs in self.fits.values() for one in runs)
 
     @property
     def folder(self) -> Path:
         """Where the ranking over this compute column is written."""
         return self.study.folder / f"by-{self.x}"
 
-    @property
-    def reference(self) -> str:
-        """The variant that the others are set against."""
-        return self.comparison.recipes[0].name if self.comparison else next(iter(self.fits))
-
-    def against_reference(self) -> list[Pair]:
-        """The pairs of the reference and each other variant."""
-        return [p for p in self.comparison.pairs if p.first == self.reference] if self.comparison else []
-
     def common_ceiling(self) -> tuple[float, tuple[str, ...]]:
         """Mean ceiling of the reference and the variants whose ceiling is not decidedly another, and their names."""
-        assert self.comparison is not None
-        same = (p.second for p in self.against_reference() if p.verdict(p.p_ceiling) == "undecided")
-        names = (self.reference, *same)
-        return float(np.mean([self.comparison.ceilings[name].value for name in names])), names
+        same = (pair.second for pair in self.pairs if pair.verdict(pair.p_ceiling) == "undecided")
+        names = (next(iter(self.recipes)), *same)
+        return float(np.mean([self.recipes[name].pooled(CEILING).value for name in names])), names
 
 
 def rank(study: Study, x: str | None = None) -> Ranking:
@@ -67,10 +63,14 @@ def rank(study: Study, x: str | None = None) -> Ranking:
     if not runs:
         raise UserError(f"{study.folder}: no run has ended yet, so there is nothing to rank")
     compute = min(float(one.curve.compute[-1]) for one in runs)
-    lawful = {name: [one for one in found if one.surface is not None] for name, found in fits.items()}
-    lawful = {name: found for name, found in lawful.items() if found}
-    comparison = compare(lawful, (compute,)) if len(lawful) > 1 else None
-    return Ranking(study, runs[0].curve.x, fits, compute, comparison)
+    recipes = {}
+    for name, found in fits.items():
+        lawful = tuple(one for one in found if one.surface is not None)
+        if lawful:
+            recipes[name] = Recipe(name, lawful)
+    first, *others = recipes.values() or (None,)
+    pairs = [compare({r.name: r.fits for r in (first, other)}, (compute,)).pairs[0] for other in others if first]
+    return Ranking(study, fits, compute, recipes, tuple(pairs))
 
 
 def write(ranking: Ranking) -> str:
@@ -93,12 +93,12 @@ def markdown(ranking: Ranking) -> str:
         "|---|---|---|---|---|---|---|",
         *(_variant_row(ranking, name) for name in ranking.fits),
     ]
-    if ranking.comparison:
+    if ranking.pairs:
         lines += [
             "",
-            f"| against {ranking.reference} | higher there | ceiling | efficiency at the common A |",
+            f"| against {ranking.pairs[0].first} | higher there | ceiling | efficiency at the common A |",
             "|---|---|---|---|",
-            *map(_pair_row, ranking.against_reference()),
+            *map(_pair_row, ranking.pairs),
         ]
     return "\n".join(lines) + "\n"
 
@@ -121,9 +121,9 @@ def _variant_row(ranking: Ranking, name: str) -> str:
 
 
 def _ceiling(ranking: Ranking, name: str) -> str:
-    pooled = ranking.comparison.ceilings.get(name) if ranking.comparison else None
-    if pooled is None:
+    if name not in ranking.recipes:
         return "-"
+    pooled = ranking.recipes[name].pooled(CEILING)
     low, high = pooled.interval()
     value = f"{pooled.value:.3f} " if any(one.A is not None for one in ranking.fits[name]) else ""
     return f"{value}[{low:.3f}, {high:.3f}]"

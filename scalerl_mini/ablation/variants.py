@@ -48,7 +48,7 @@ def parse_variants(
 
     Raises UserError for an unknown name, a grid without values, a name used twice, or fewer than two variants.
     """
-    found = [_named(name, base) for name in itertools.chain.from_iterable(map(_expand, dict.fromkeys(names)))]
+    found = [_named(name, base) for name in itertools.chain.from_iterable(map(_expand, names))]
     found += [Variant(_grid_name(settings), settings=settings) for settings in _crossed(grid)]
     found += [_own(text) for text in own]
     for name, same in itertools.groupby(sorted(variant.name for variant in found)):
@@ -109,7 +109,12 @@ def _own(text: str) -> Variant:
         words = tuple(shlex.split(settings))
     except ValueError:
         words = ()
-    if not separator or not re.fullmatch(r"\w[\w.=,+-]*", name.strip()) or not all("=" in word for word in words):
+    if (
+        not separator
+        or not re.fullmatch(r"\w[\w.=,+-]*", name.strip())
+        or not words
+        or not all("=" in word for word in words)
+    ):
         raise UserError(
             f'--variant {text!r}: write it as "NAME: KEY=VALUE KEY=VALUE"; names are letters, digits, . = - +'
         )
