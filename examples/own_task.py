@@ -3,7 +3,9 @@
     scalerl-mini train --config examples/quick.toml --set 'task.name="examples/own_task.py:Doubling"' --out runs/doubling
 
 A task has a name, training prompts, held-out prompts and a grade in [0, 1]. The text of a prompt is tokenised exactly as
-it stands; the completion that is graded contains the special tokens too.
+it stands; the completion that is graded contains the special tokens too. `grade` runs in worker processes, so it may hang
+or fail: that is counted and costs one reward of 0. (This one is so simple that the class could say `trusted = True`, to be
+graded without them.)
 """
 
 from __future__ import annotations

@@ -45,6 +45,12 @@ class TaskConfig(Group):
 
     name: str = Field("arithmetic", description="Built-in task, or module:Class of your own.")
     options: dict[str, Any] = Field(default_factory=dict, description="Keyword options of the task.")
+    grade_workers: int = Field(
+        2, ge=1, description="Processes that run an untrusted task's grading code, for each process that samples."
+    )
+    grade_timeout_s: float = Field(5.0, gt=0, description="Longest time for one grade; then its worker is replaced.")
+    grade_memory_mib: int = Field(1024, ge=1, description="Memory that grading may take in a worker, in MiB.")
+    grade_input_chars: int = Field(100_000, ge=1, description="Longest completion that is given to grading code.")
 
 
 class InterruptionConfig(Group):

@@ -28,9 +28,11 @@ def uniform_model(folder: Path) -> Path:
 
 
 class FakeTask:
-    """Prompts `0=`, `1=`, ...; `rule` "parity" rewards completions that begin with an even digit, "always" all."""
+    """Prompts `0=`, `1=`, ...; `rule` "parity" rewards completions that begin with an even digit; "always", "never" and
+    "half" give all the same reward."""
 
     name = "fake"
+    trusted = True
 
     def __init__(self, prompts: int = 12, held_out: int = 5, rule: str = "parity") -> None:
         self.rule = rule
@@ -38,7 +40,8 @@ class FakeTask:
         self.held_out = [Prompt(f"<bos>9*{index}=", "", f"level {index % 2}") for index in range(held_out)]
 
     def grade(self, prompt: Prompt, completion: str) -> float:
-        return 1.0 if self.rule == "always" else float(completion[0] in "02468")
+        flat = {"always": 1.0, "never": 0.0, "half": 0.5}
+        return flat[self.rule] if self.rule in flat else float(completion[0] in "02468")
 
 
 class FakeEngine:

@@ -10,6 +10,7 @@ held-out prompts and the same seeds are used each time, so the between-prompt sp
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,17 +19,20 @@ import numpy as np
 
 from scalerl_mini.policy.model import Policy
 from scalerl_mini.rollout.engines import Engine, Finished
+from scalerl_mini.rollout.grading import Grader
 from scalerl_mini.rollout.sampling import RequestFactory
 from scalerl_mini.runtime.segment import Segment
-from scalerl_mini.tasks import Task
+from scalerl_mini.tasks.grade import Grade, Verdict
 
 CHUNK = 16  # prompts taken at a time, at most
+IDLE_S = 0.001
 _HEADER = np.dtype([("request", "i8"), ("version", "i8"), ("next_prompt", "i8")])
 
 
 def _result_dtype(samples: int) -> np.dtype:
     fields = [("done", "?"), ("reward", "f4", samples), ("length", "i4", samples), ("logprob_sum", "f8", samples)]
     flags = [("sampled", "i4", samples), ("truncated", "?", samples), ("interrupted", "?", samples)]
+    flags += [("grading", "i1", samples)]
     return np.dtype([*fields, *flags], align=True)
 
 
@@ -90,7 +94,7 @@ class EvaluationWorker:
     board: EvaluationBoard
     engine: Engine
     policy: Policy
-    task: Task
+    grader: Grader
     prompts: list[tuple[int, ...]]
     requests: RequestFactory
     beat: Callable[[], None]
@@ -111,8 +115,12 @@ class EvaluationWorker:
                 for prompt in taken:
                     left[prompt] = self.board.samples
                     self._submit(prompt)
+            if left and not self.engine.running:
+                time.sleep(IDLE_S)  # everything is sampled, some grades are still to come
             for finished in self.engine.step():
-                self._grade(finished, left)
+                self._collect(finished)
+            for key, grade in self.grader.collect():
+                self._reward(key, grade, left)
             self.beat()
 
     def _submit(self, prompt: int) -> None:
@@ -120,15 +128,23 @@ class EvaluationWorker:
             ids = self.prompts[prompt]
             self.engine.submit(self.requests.make(ids, (prompt, sample), "held-out", prompt, 0, sample))
 
-    def _grade(self, finished: Finished, left: dict[int, int]) -> None:
+    def _collect(self, finished: Finished) -> None:
+        """Write a completion's figures into its prompt's row and have it graded."""
         prompt, sample = finished.key
         row = self.board.results[prompt]
-        row["reward"][sample] = self.task.grade(self.task.held_out[prompt], self.policy.decode(finished.tokens))
         row["length"][sample] = len(finished.tokens)
         row["logprob_sum"][sample] = finished.logprobs[finished.mask].sum(dtype=np.float64)
         row["sampled"][sample] = finished.mask.sum()
         row["truncated"][sample] = finished.finish == "length"
         row["interrupted"][sample] = finished.interrupted
+        self.grader.submit(finished.key, prompt, self.policy.decode(finished.tokens))
+
+    def _reward(self, key: tuple[int, int], grade: Grade, left: dict[int, int]) -> None:
+        """Write a grade into its prompt's row, and call the row done when it was the last."""
+        prompt, sample = key
+        row = self.board.results[prompt]
+        row["reward"][sample] = grade.reward
+        row["grading"][sample] = grade.verdict
         left[prompt] -= 1
         if left[prompt] == 0:
             del left[prompt]
@@ -156,5 +172,7 @@ def summarise(results: np.ndarray, levels: list[str]) -> dict[str, object]:
         "interruption_rate": float(results["interrupted"].mean()),
         "mean_length": float(results["length"].mean()),
         "entropy": float(-results["logprob_sum"].sum() / max(int(results["sampled"].sum()), 1)),
+        "grading_errors": int((results["grading"] == Verdict.ERROR).sum()),
+        "grading_timeouts": int((results["grading"] == Verdict.TIMEOUT).sum()),
         "pass_rate_by_level": by_level,
     }

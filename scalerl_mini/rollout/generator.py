@@ -23,11 +23,12 @@ from scalerl_mini.policy.model import Policy
 from scalerl_mini.policy.weight_bytes import WeightBytes
 from scalerl_mini.rollout.engines import Engine, Finished
 from scalerl_mini.rollout.evaluation import EvaluationWorker
+from scalerl_mini.rollout.grading import Grader
 from scalerl_mini.rollout.sampling import RequestFactory
 from scalerl_mini.runtime.control import Control, Stage
 from scalerl_mini.runtime.rollout_buffer import Finish, RolloutBuffer
 from scalerl_mini.runtime.weight_channel import WeightChannel
-from scalerl_mini.tasks import Task
+from scalerl_mini.tasks.grade import Grade
 
 logger = logging.getLogger(__name__)
 IDLE_S = 0.001
@@ -35,7 +36,7 @@ IDLE_S = 0.001
 
 @dataclass
 class OpenGroup:
-    """A group whose completions are being sampled; `record` is its slot in shared memory."""
+    """A group whose completions are being sampled; `record` is its slot in shared memory, `left` are not graded yet."""
 
     record: Any
     left: int
@@ -50,7 +51,7 @@ class Generator:
     policy: Policy
     weights: WeightBytes
     engine: Engine
-    task: Task
+    grader: Grader
     prompts: list[tuple[int, ...]]
     requests: RequestFactory
     evaluation: EvaluationWorker
@@ -83,6 +84,8 @@ class Generator:
             self.control.add(self.role, "decode_steps", 1)
         else:
             self._idle()
+        for key, grade in self.grader.collect():
+            self._reward(key, grade)
 
     def _load(self) -> None:
         """Take the newest whole version. Running completions go on with it; their cache is kept."""
@@ -118,10 +121,9 @@ class Generator:
         return True
 
     def _collect(self, finished: Finished) -> None:
-        """Grade a completion, write it into its group's slot, and hand the group over when it is whole."""
+        """Write a completion into its group's slot and have it graded."""
         sequence, sample = finished.key
-        group = self.open[sequence]
-        record, count = group.record, len(finished.tokens)
+        record, count = self.open[sequence].record, len(finished.tokens)
         record["tokens"][sample, :count] = finished.tokens
         record["logprobs"][sample, :count] = finished.logprobs
         record["versions"][sample, :count] = finished.versions
@@ -129,16 +131,22 @@ class Generator:
         record["lengths"][sample] = count
         record["finish"][sample] = Finish[finished.finish.upper()]
         record["interrupted"][sample] = finished.interrupted
-        prompt = self.task.train[int(record["prompt_index"])]
-        record["rewards"][sample] = np.float32(self.task.grade(prompt, self.policy.decode(finished.tokens)))
         self.control.add(self.role, "generated_tokens", count)
+        self.grader.submit(finished.key, int(record["prompt_index"]), self.policy.decode(finished.tokens))
+
+    def _reward(self, key: tuple[int, int], grade: Grade) -> None:
+        """Write a grade into its group's slot, and hand the group over when it was the last."""
+        sequence, sample = key
+        group = self.open[sequence]
+        group.record["rewards"][sample] = np.float32(grade.reward)
+        group.record["grading"][sample] = grade.verdict
         group.left -= 1
         if group.left == 0:
             del self.open[sequence]
             self.buffer.commit(sequence)
 
     def _idle(self) -> None:
-        """Nothing to sample: every group that may exist is waiting for the trainer."""
+        """Nothing to sample: every group that may exist is waiting for the trainer, or for its grades."""
         self.control.beat(self.role, Stage.WAITING)
         start = time.monotonic()
         time.sleep(IDLE_S)

@@ -25,8 +25,8 @@ from scalerl_mini.runtime.gate import Ticket
 from scalerl_mini.runtime.header import attach_with_header, create_with_header
 from scalerl_mini.runtime.segment import Segment
 
-_PAYLOAD = ("prompt_length", "prompt", "tokens", "lengths", "logprobs", "versions", "mask", "rewards", "finish",
-            "interrupted")  # fmt: skip
+_PAYLOAD = ("prompt_length", "prompt", "tokens", "lengths", "logprobs", "versions", "mask", "rewards", "grading",
+            "finish", "interrupted")  # fmt: skip
 
 
 class SlotState(IntEnum):
@@ -82,6 +82,7 @@ class BufferShape:
             ("versions", np.int32, tokens),
             ("mask", np.bool_, tokens),
             ("rewards", np.float32, completions),
+            ("grading", np.int8, completions),
             ("finish", np.int8, completions),
             ("interrupted", np.bool_, completions),
         ]

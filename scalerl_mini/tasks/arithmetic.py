@@ -69,6 +69,7 @@ class Arithmetic:
     """
 
     name = "arithmetic"
+    trusted = True  # grading compares two strings
 
     def __init__(
         self,

@@ -27,7 +27,13 @@ class Prompt:
 
 @runtime_checkable
 class Task(Protocol):
-    """Prompts and their grader. Both sequences have the same order in every process that builds the task."""
+    """Prompts and their grader. Both sequences have the same order in every process that builds the task.
+
+    `grade` runs in worker processes with limits on time, memory and input (the `task.grade_...` keys): when it raises,
+    hangs, dies or returns anything but a number in [0, 1] the reward is 0, and the failure is counted apart from wrong
+    answers. A task may have an attribute `trusted = True` to be graded in the process that samples instead; that is for
+    a `grade` that takes microseconds, has no side effects and cannot hang, whatever the completion.
+    """
 
     @property
     def name(self) -> str:

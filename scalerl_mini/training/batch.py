@@ -17,6 +17,7 @@ from torch import Tensor
 from scalerl_mini.config_groups import ObjectiveConfig
 from scalerl_mini.objective import group_advantages, token_weights
 from scalerl_mini.runtime.rollout_buffer import Finish
+from scalerl_mini.tasks.grade import Verdict
 
 CORRECT = 1.0  # a completion with full reward
 
@@ -44,7 +45,8 @@ class Batch:
     """P groups of G completions, N = P * G rows; arrays are copies, valid after the slots are freed.
 
     prompts: token ids of each row's prompt. tokens, behavior_logprobs, versions, mask: [N, T]. lengths [N].
-    rewards [P, G] as graded, before any length penalty; keep [P]: groups left by the zero-variance filter;
+    rewards [P, G] as graded, before any length penalty; grading [P, G]: the Verdict of each;
+    keep [P]: groups left by the zero-variance filter;
     advantages [N]; weights [N, T].
     sampled_tokens: tokens the policy sampled; dropped_tokens: those of them left out of the mask because their behaviour
     log-probability was not finite.
@@ -60,6 +62,7 @@ class Batch:
     truncated: np.ndarray
     interrupted: np.ndarray
     rewards: np.ndarray
+    grading: np.ndarray
     keep: np.ndarray
     advantages: Tensor
     weights: Tensor
@@ -75,6 +78,10 @@ class Batch:
     def trained_tokens(self) -> int:
         """Tokens with a gradient."""
         return int(self.mask[self.trained_rows].sum())
+
+    def count(self, verdict: Verdict) -> int:
+        """Completions whose grading went so."""
+        return int((self.grading == verdict).sum())
 
     @property
     def unusable(self) -> bool:
@@ -160,6 +167,7 @@ def assemble(records: list[Any], objective: ObjectiveConfig) -> Batch:
         truncated=truncated,
         interrupted=stack["interrupted"],
         rewards=rewards,
+        grading=np.stack([record["grading"] for record in records]),
         keep=keep.numpy(),
         advantages=advantages.float().flatten(),
         weights=token_weights(trained, group_index, objective.aggregation),

@@ -12,6 +12,7 @@ from __future__ import annotations
 from typing import Any
 
 from scalerl_mini.config_groups import TrainingConfig
+from scalerl_mini.tasks.grade import Verdict
 from scalerl_mini.training.batch import CORRECT, Batch
 
 
@@ -55,6 +56,11 @@ class Health:
 
 
 def _verdict(batch: Batch) -> str:
+    failures = batch.grading.size - batch.count(Verdict.GRADED)
+    if 2 * failures > batch.grading.size:
+        return (
+            f"nothing could be learned, the grader failed {failures} times of {batch.grading.size}; see logs/ for why"
+        )
     if (batch.rewards >= CORRECT).all():
         return "every completion was right: there is nothing left to learn; give the task harder prompts"
     if (batch.rewards <= 0).all():

@@ -20,6 +20,7 @@ from scalerl_mini.policy.weight_bytes import WeightBytes
 from scalerl_mini.rollout.curriculum import Curriculum
 from scalerl_mini.rollout.evaluation import EvaluationBoard, EvaluationWorker
 from scalerl_mini.rollout.generator import Generator
+from scalerl_mini.rollout.grading import Grader, make_graders
 from scalerl_mini.rollout.sampling import RequestFactory, build_engine, build_interruption
 from scalerl_mini.runtime.control import Control, Stage
 from scalerl_mini.runtime.gate import StalenessGate
@@ -50,6 +51,8 @@ class Side:
     train_prompts: list[tuple[int, ...]]
     held_out_prompts: list[tuple[int, ...]]
     requests: RequestFactory
+    train_grader: Grader
+    held_out_grader: Grader
 
     @classmethod
     def build(cls, spec: RunSpec, side: Literal["generator", "trainer"]) -> Side:
@@ -67,6 +70,7 @@ class Side:
             [tuple(policy.encode(prompt.text)) for prompt in task.train],
             [tuple(policy.encode(prompt.text)) for prompt in held_out],
             RequestFactory(config.seed, config.rollout.max_new_tokens, interruption),
+            *make_graders(task, config.task),
         )
 
     @property
@@ -80,7 +84,7 @@ class Side:
             board,
             engine,
             self.policy,
-            self.task,
+            self.held_out_grader,
             self.held_out_prompts,
             self.requests,
             lambda: _beat_or_stop(control, role),
@@ -202,7 +206,7 @@ def build_generator(spec: RunSpec, number: int, side: Side, control: Control) ->
         policy=side.policy,
         weights=WeightBytes(side.policy),
         engine=build_engine(spec.config.rollout, side.policy, side.prompt_tokens),
-        task=side.task,
+        grader=side.train_grader,
         prompts=side.train_prompts,
         requests=side.requests,
         evaluation=side.evaluation_worker(board, control, role),

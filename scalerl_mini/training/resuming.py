@@ -20,6 +20,7 @@ from scalerl_mini.training.run_folder import MARKER
 log = logging.getLogger(__name__)
 
 MAY_CHANGE = (
+    "task.grade_workers",
     "training.steps",
     "training.bad_steps_allowed",
     "training.flat_steps_allowed",

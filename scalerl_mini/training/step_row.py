@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from scalerl_mini.policy.model import Policy
+from scalerl_mini.tasks.grade import Verdict
 from scalerl_mini.training.batch import Batch
 from scalerl_mini.training.compute import ComputeMeter
 
@@ -18,7 +19,7 @@ def step_row(
     counts: dict[str, int],
 ) -> dict[str, Any]:
     """`version` is the one that trained the batch; the row's policy_version is what came out. Token columns and
-    skipped_steps are totals since the start of the run, seconds are of this step; dropped_tokens are of this step."""
+    skipped_steps are totals since the start of the run, seconds are of this step; all other counts are of this step."""
     lag = batch.lag(version)
     return {
         "step": version + 1,
@@ -29,6 +30,8 @@ def step_row(
         "lag_max": int(lag.max()) if lag.size else 0,
         "effective_groups": int(batch.keep.sum()),
         "groups": len(batch.keep),
+        "grading_errors": batch.count(Verdict.ERROR),
+        "grading_timeouts": batch.count(Verdict.TIMEOUT),
         "reward_mean": float(batch.rewards.mean()),
         "truncation_rate": float(batch.truncated.mean()),
         "interruption_rate": float(batch.interrupted.mean()),
@@ -49,6 +52,7 @@ def rollout_rows(batch: Batch, policy: Policy) -> list[dict[str, Any]]:
             "prompt": policy.decode(batch.prompts[n]),
             "completion": policy.decode(batch.tokens[n, : batch.lengths[n]]),
             "reward": float(batch.rewards[0, n]),
+            "grading": Verdict(int(batch.grading[0, n])).name.lower(),
             "interrupted": bool(batch.interrupted[n]),
             "first_version": int(batch.versions[n, 0]),
             "last_version": int(batch.versions[n, batch.lengths[n] - 1]),

@@ -128,7 +128,14 @@ def step_line(row: dict[str, Any]) -> str:
 def _troubles(row: dict[str, Any]) -> str:
     """What went wrong in a step, at the end of its line; empty when nothing did."""
     dropped = f"  {row['dropped_tokens']} tokens without a finite log-probability" if row["dropped_tokens"] else ""
-    return dropped + (f"  SKIPPED: {row['skipped']}" if row["skipped"] else "")
+    return dropped + _grading(row) + (f"  SKIPPED: {row['skipped']}" if row["skipped"] else "")
+
+
+def _grading(row: dict[str, Any]) -> str:
+    """How often the grader failed, of a step or an evaluation; empty when it never did."""
+    if not row["grading_errors"] + row["grading_timeouts"]:
+        return ""
+    return f"  grading failed: {row['grading_errors']} errors, {row['grading_timeouts']} time-outs (see logs/)"
 
 
 def evaluation_line(row: dict[str, Any]) -> str:
@@ -136,7 +143,7 @@ def evaluation_line(row: dict[str, Any]) -> str:
     return (
         f"evaluation of version {row['policy_version']}: pass rate {row['pass_rate']:.3f} +- {row['pass_rate_stderr']:.3f} "
         f"after {row['generated_tokens']} tokens, {row['wall_seconds']:.0f} s  "
-        f"(interrupted {row['interruption_rate']:.0%}, length {row['mean_length']:.1f})"
+        f"(interrupted {row['interruption_rate']:.0%}, length {row['mean_length']:.1f}){_grading(row)}"
     )
 
 

@@ -11,6 +11,7 @@ import pytest
 
 from scalerl_mini.rollout.engines import TorchEngine
 from scalerl_mini.rollout.evaluation import EvaluationBoard, EvaluationWorker, _result_dtype, summarise
+from scalerl_mini.rollout.grading import InlineGrader
 from scalerl_mini.rollout.interruption import Interruption
 from scalerl_mini.rollout.sampling import RequestFactory
 from scalerl_mini.runtime.segment_names import run_prefix, unlink_all
@@ -48,7 +49,8 @@ def worker(board: EvaluationBoard, task: LengthTask, slots: int = 20, version: i
     prompts = [tuple(policy.encode(prompt.text)) for prompt in task.held_out]
     interruption = Interruption((4,), (4,), 3, 3)
     engine = TorchEngine(policy, slots, 4, 8, 1.0, interruption)
-    return EvaluationWorker(board, engine, policy, task, prompts, RequestFactory(0, 8, interruption), lambda: None)
+    grader = InlineGrader(task, "held_out")
+    return EvaluationWorker(board, engine, policy, grader, prompts, RequestFactory(0, 8, interruption), lambda: None)
 
 
 def test_one_worker_grades_every_prompt(board: EvaluationBoard) -> None:

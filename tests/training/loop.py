@@ -69,6 +69,7 @@ class Loop:
         self.random = random.Random(0)
         self.batches: list[tuple[int, Batch]] = []
         self.after_step: Callable[[], None] = lambda: None
+        self.most_turns = MOST_TURNS
 
     def _generator(self, number: int) -> Generator:
         side = processes.Side.build(self.spec, "generator")
@@ -85,7 +86,7 @@ class Loop:
 
     def wait_until(self, predicate: Callable[[], bool], what: str, **_: Any) -> float:
         """In the place of `runtime.waiting.wait_until`: the others run until the predicate holds."""
-        for _ in range(MOST_TURNS):
+        for _ in range(self.most_turns):
             if self.control.stopping:
                 raise Stopped(str(self.control.stop_reason))
             if predicate():

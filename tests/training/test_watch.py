@@ -17,11 +17,12 @@ STEP: dict[str, Any] = {
     "step": 7, "reward_mean": 0.25, "effective_groups": 3, "groups": 4, "lag_min": 0, "lag_mean": 1.5, "lag_max": 3,
     "ratio_max": None, "entropy": 0.5, "grad_norm": 0.1, "generator_wait_s": 0.1, "trainer_wait_s": 0.2,
     "generated_tokens": 1234, "trained_tokens": 1000,
-    "dropped_tokens": 0, "skipped": None,
+    "dropped_tokens": 0, "skipped": None, "grading_errors": 0, "grading_timeouts": 0,
 }  # fmt: skip
 EVALUATION: dict[str, Any] = {
     "policy_version": 7, "pass_rate": 0.5, "pass_rate_stderr": 0.01, "generated_tokens": 1234, "wall_seconds": 60.0,
     "interruption_rate": 0.1, "mean_length": 30.0, "truncation_rate": 0.0,
+    "grading_errors": 0, "grading_timeouts": 0,
 }  # fmt: skip
 
 
@@ -51,10 +52,12 @@ def test_steps_and_evaluations_are_told_once(watcher: RunWatcher, tmp_path: Path
 def test_what_went_wrong_in_a_step_is_told(watcher: RunWatcher, tmp_path: Path) -> None:
     watcher.start()
     append_row(tmp_path / "steps.jsonl", STEP | {"dropped_tokens": 5, "skipped": "the loss is nan", "grad_norm": None})
+    append_row(tmp_path / "evals.jsonl", EVALUATION | {"grading_errors": 3, "grading_timeouts": 1})
     watcher.update(None)  # type: ignore[arg-type]
     watcher.close()
     assert "grad -" in text(watcher) or watcher.live
     assert "5 tokens without a finite log-probability  SKIPPED: the loss is nan" in text(watcher)
+    assert "length 30.0)  grading failed: 3 errors, 1 time-outs (see logs/)" in text(watcher)
 
 
 def test_a_resumed_run_does_not_tell_the_past(watcher: RunWatcher, tmp_path: Path) -> None:
