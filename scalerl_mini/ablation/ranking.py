@@ -47,10 +47,13 @@ class Ranking:
         return self.study.folder / f"by-{self.x}"
 
     def common_ceiling(self) -> tuple[float, tuple[str, ...]]:
-        """Mean ceiling of the reference and the variants whose ceiling is not decidedly another, and their names."""
+        """Ceiling of the reference and of the variants whose ceiling is not decidedly another, weighted by how well each
+        is known, and their names."""
         same = (pair.second for pair in self.pairs if pair.verdict(pair.p_ceiling) == "undecided")
         names = (next(iter(self.recipes)), *same)
-        return float(np.mean([self.recipes[name].pooled(CEILING).value for name in names])), names
+        pooled = [self.recipes[name].pooled(CEILING) for name in names]
+        weights = [1.0 / float(np.var(one.draws)) for one in pooled]
+        return float(np.average([one.value for one in pooled], weights=weights)), names
 
 
 def rank(study: Study, x: str | None = None) -> Ranking:

@@ -47,10 +47,17 @@ def command(
 
     study = _study(recipe, variants, grid, own, settings, seeds, out)
     study.check()
+    if idle := study.without_effect():
+        hint = "fp32_head changes nothing while model.dtype is float32; see --set model.dtype=bfloat16"
+        click.echo(f"note: {hint} ({', '.join(idle)})", err=True)
     failed = []
     if not rank_only:
         study.write()
-        failed = run_study(study, runs_at_once(study, cores or 1), lambda text: click.echo(text, err=True))
+        try:
+            failed = run_study(study, runs_at_once(study, cores or 1), lambda text: click.echo(text, err=True))
+        except KeyboardInterrupt:
+            click.echo(f"stopped; continue with: scalerl-mini ablate --out {out}", err=True)
+            raise
     for line in failed:
         click.echo(line, err=True)
     ranking = rank(study, x)

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 
 import pytest
 
+from scalerl_mini import cli
 from tests.ablation.fabricated import ended_run
 from tests.cli.command import run
 
@@ -77,3 +79,17 @@ def test_a_failed_run_is_exit_1_and_named(ended_study: Path) -> None:
     assert f"gone seed 0: failed with exit 2; see {ended_study / 'gone' / 'seed-0.log'}" in done.stderr
     assert "| gone | 0 of 1 |" in done.stdout
     assert [v["name"] for v in json.loads((ended_study / "study.json").read_text())["variants"]][-1] == "gone"
+
+
+def test_an_interrupted_study_says_how_it_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("scalerl_mini.ablation.running.run_study", interrupted)
+    monkeypatch.setattr(sys, "argv", ["scalerl-mini", "ablate", *TWO, "--out", str(tmp_path)])
+    with pytest.raises(SystemExit) as ending:
+        cli.main()
+    assert ending.value.code == 130
+    assert f"continue with: scalerl-mini ablate --out {tmp_path}" in capsys.readouterr().err
