@@ -246,4 +246,7 @@ class RuntimeConfig(Group):
     checkpoint_every: int = Field(100, ge=1, description="Steps between checkpoints; the last step always has one.")
     keep_checkpoints: int = Field(2, ge=1, description="How many checkpoints are kept, newest first.")
     wait_timeout_s: float = Field(600.0, gt=0, description="Longest wait of one process for another.")
-    heartbeat_timeout_s: float = Field(300.0, gt=0, description="Longest silence of a process before the run ends.")
+    heartbeat_timeout_s: float = Field(300.0, gt=0, description="Longest silence of a process before it is killed.")
+    restarts: int = Field(
+        3, ge=0, description="Deaths in a row, without a new step between, after which the run still goes on."
+    )

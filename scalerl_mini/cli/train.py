@@ -62,6 +62,7 @@ def _run(config, folder: Path, *, resume: bool, overwrite: bool) -> int:  # type
     from rich.console import Console
 
     from scalerl_mini.runtime.supervisor import ChildFailed
+    from scalerl_mini.training.checkpoint_names import list_checkpoints
     from scalerl_mini.training.launcher import Terminated, launch
     from scalerl_mini.training.watch import RunWatcher
 
@@ -73,12 +74,9 @@ def _run(config, folder: Path, *, resume: bool, overwrite: bool) -> int:  # type
         console.print(f"failed: {failure}", style="red", highlight=False, markup=False)
         return 1
     except KeyboardInterrupt as interrupt:
-        console.print(
-            f"stopped; continue with: scalerl-mini train --resume {folder}",
-            highlight=False,
-            markup=False,
-            soft_wrap=True,
-        )
+        saved = list_checkpoints(folder / "checkpoints")
+        way_on = f"continue with: scalerl-mini train --resume {folder}" if saved else "there is no checkpoint yet"
+        console.print(f"stopped; {way_on}", highlight=False, markup=False, soft_wrap=True)
         return 143 if isinstance(interrupt, Terminated) else 130
     finally:
         watcher.close()

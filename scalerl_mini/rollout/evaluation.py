@@ -4,8 +4,8 @@
     generator:     load v ─────► sees the request ─► share()
 
 Both pause their training work meanwhile, so nothing is published or loaded during an evaluation and its time is not
-training compute. Prompts are handed out in small chunks under the segment's lock: whoever is faster takes more. The same
-held-out prompts and the same seeds are used each time, so the between-prompt spread drops out of the curve.
+training compute. The same held-out prompts and the same seeds are used each time, so the between-prompt spread drops out
+of the curve.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 
@@ -21,77 +20,19 @@ from scalerl_mini.policy.model import Policy
 from scalerl_mini.rollout.engines import Engine, Finished
 from scalerl_mini.rollout.grading import Grader
 from scalerl_mini.rollout.sampling import RequestFactory
-from scalerl_mini.runtime.segment import Segment
+from scalerl_mini.runtime.evaluation_board import EvaluationBoard
 from scalerl_mini.tasks.grade import Grade, Verdict
 
 CHUNK = 16  # prompts taken at a time, at most
 IDLE_S = 0.001
-_HEADER = np.dtype([("request", "i8"), ("version", "i8"), ("next_prompt", "i8")])
-
-
-def _result_dtype(samples: int) -> np.dtype:
-    fields = [("done", "?"), ("reward", "f4", samples), ("length", "i4", samples), ("logprob_sum", "f8", samples)]
-    flags = [("sampled", "i4", samples), ("truncated", "?", samples), ("interrupted", "?", samples)]
-    flags += [("grading", "i1", samples)]
-    return np.dtype([*fields, *flags], align=True)
-
-
-class EvaluationBoard:
-    """Shared memory: one request at a time, and a row of results for each held-out prompt."""
-
-    def __init__(self, segment: Segment, prompts: int, samples: int) -> None:
-        self.segment, self.prompts, self.samples = segment, prompts, samples
-        dtype = _result_dtype(samples)
-        self.header = segment.array[: _HEADER.itemsize].view(_HEADER)[0]
-        self.results = segment.array[64 : 64 + prompts * dtype.itemsize].view(dtype)
-
-    @classmethod
-    def create(cls, name: str, prompts: int, samples: int, fallback_dir: Path | None = None) -> EvaluationBoard:
-        size = 64 + prompts * _result_dtype(samples).itemsize
-        return cls(Segment.create(name, size, fallback_dir), prompts, samples)
-
-    @classmethod
-    def attach(cls, path: Path | str, prompts: int, samples: int) -> EvaluationBoard:
-        return cls(Segment.attach(path), prompts, samples)
-
-    @property
-    def request(self) -> int:
-        """Number of the newest evaluation; 0 before the first."""
-        return int(self.header["request"])
-
-    @property
-    def version(self) -> int:
-        """Policy version under evaluation."""
-        return int(self.header["version"])
-
-    def open(self, version: int) -> None:
-        """Trainer: ask for an evaluation of `version`, which must be the newest published one."""
-        with self.segment.lock():
-            self.results["done"] = False
-            self.header["next_prompt"] = 0
-            self.header["version"] = version
-            self.header["request"] += 1
-
-    def take(self, count: int, version: int) -> range:
-        """The next `count` prompts (or what is left) for a caller that holds `version`; empty when all are handed out,
-        or when another version is evaluated by now: a late caller must not mix its version in."""
-        with self.segment.lock():
-            start = int(self.header["next_prompt"])
-            stop = min(start + count, self.prompts) if version == self.version else start
-            self.header["next_prompt"] = stop
-        return range(start, stop)
-
-    @property
-    def done(self) -> int:
-        """Prompts whose samples are all graded."""
-        return int(self.results["done"].sum())
 
 
 @dataclass
 class EvaluationWorker:
-    """Samples and grades chunks of held-out prompts with its own engine; one in each process."""
+    """Samples and grades chunks of held-out prompts with its own engine; one in each process, numbered by `owner`."""
 
     board: EvaluationBoard
+    owner: int
     engine: Engine
     policy: Policy
     grader: Grader
@@ -110,7 +51,7 @@ class EvaluationWorker:
         more = True
         while more or left:
             while more and self.engine.free >= chunk * self.board.samples:
-                taken = self.board.take(chunk, self.policy.version)
+                taken = self.board.take(chunk, self.policy.version, self.owner)
                 more = len(taken) > 0
                 for prompt in taken:
                     left[prompt] = self.board.samples

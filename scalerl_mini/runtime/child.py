@@ -18,15 +18,19 @@ import traceback
 from pathlib import Path
 from typing import Any
 
+from scalerl_mini.errors import UserError, WouldComeAgain
 from scalerl_mini.runtime.control import Control, Stage
 from scalerl_mini.runtime.waiting import Stopped
 
 STACK_SIGNAL = signal.SIGUSR1
+INTERRUPTS = {signal.SIGINT, signal.SIGTERM}
+NO_RESTART = 3  # exit code
 _PR_SET_PDEATHSIG = 1
 
 
 def run_child(name: str, entry: str, args: tuple[Any, ...], control_path: Path, log_path: Path, launcher: int) -> None:
-    """Body of the process of role `name`: call `entry` ("module:function") with `args`, exit 0, or 1 on an exception.
+    """Body of the process of role `name`: call `entry` ("module:function") with `args`; exit 0, 1 on an exception, or
+    NO_RESTART on one that would come again.
 
     `Stopped` counts as an orderly end. The launcher's process id is `launcher`.
     """
@@ -39,9 +43,12 @@ def run_child(name: str, entry: str, args: tuple[Any, ...], control_path: Path, 
         getattr(importlib.import_module(module), function)(*args)
     except Stopped as stopped:
         print(f"{name}: {stopped}", flush=True)
-    except Exception:
+    except UserError as error:
+        print(f"error: {error}", flush=True)
+        sys.exit(NO_RESTART)
+    except Exception as error:
         traceback.print_exc()
-        sys.exit(1)
+        sys.exit(NO_RESTART if isinstance(error, WouldComeAgain | FloatingPointError) else 1)
     control.beat(name, Stage.DONE)
 
 
@@ -58,9 +65,11 @@ def die_with_parent(parent: int) -> None:
 
 
 def ignore_interrupts() -> None:
-    """Leave Ctrl-C to the launcher; the terminal sends it to every process. Unblocks what the launcher had blocked."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
+    """Leave Ctrl-C and SIGTERM to the launcher: terminals, `timeout` and batch systems send them to every process. They
+    are unblocked, which the launcher had done to them, for the sake of programs started from here."""
+    for number in INTERRUPTS:
+        signal.signal(number, signal.SIG_IGN)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, INTERRUPTS)
 
 
 def redirect_output(log_path: Path) -> None:

@@ -1,7 +1,8 @@
 """The control block: one page of shared memory by which the processes of a run know about each other.
 
 A stop flag with its reason, and for each role a heartbeat, the stage it is in, and counters. Each word has one writer
-(a role writes its own row; the stop flag is set once), so nothing here takes a lock and nothing can be left locked.
+(a role writes its own row, the launcher while the role does not run; the stop flag is set once), so nothing here takes a
+lock and nothing can be left locked.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ COUNTERS: dict[str, type[np.generic]] = {
     "loaded_version": np.int64,
     "loaded_checksum": np.int64,
 }
-_ROW = np.dtype([("beat", np.float64), ("stage", np.int64), *COUNTERS.items()])
+_ROW = np.dtype([("started", np.float64), ("beat", np.float64), ("stage", np.int64), *COUNTERS.items()])
 
 
 class Stage(IntEnum):
@@ -38,8 +39,9 @@ class Stage(IntEnum):
     LOADING = 3
     EVALUATING = 4
     TRAINING = 5
-    CHECKPOINTING = 6
-    DONE = 7
+    PUBLISHING = 6
+    CHECKPOINTING = 7
+    DONE = 8
 
 
 class Control:
@@ -62,8 +64,8 @@ class Control:
             name, "control", {"roles": roles}, 64 + len(roles) * _ROW.itemsize, fallback_dir
         )
         control = cls(segment, data, roles)
-        control._rows["beat"] = time.monotonic()
-        control._rows["loaded_version"] = -1
+        for role in roles:
+            control.start(role)
         return control
 
     @classmethod
@@ -88,6 +90,18 @@ class Control:
         """Why the run is ending; None while it goes on."""
         word = int(self._stop[0])
         return STOP_REASONS[word - 1] if word else None
+
+    def start(self, role: str) -> None:
+        """Launcher: the process of `role` is about to start, for the first time or anew. Totals go on, for whoever looks
+        at their differences."""
+        row = self._rows[self._index[role]]
+        row["loaded_version"] = -1
+        row["started"] = time.monotonic()
+        self.beat(role, Stage.STARTING)
+
+    def started(self, role: str) -> float:
+        """When the process of `role` was started last, in `time.monotonic()` seconds."""
+        return float(self._rows[self._index[role]]["started"])
 
     def beat(self, role: str, stage: Stage) -> None:
         """Say that `role` is alive and in `stage`; a role that is silent too long is taken for hung."""

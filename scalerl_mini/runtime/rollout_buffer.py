@@ -4,7 +4,7 @@ One slot is one group. A slot goes round in four states; each move belongs to on
 
     FREE --issue--> ISSUED --claim--> CLAIMED --commit--> READY --free--> FREE
                        ^----reissue----'
-    issue, reissue (when a generator died) and free are the trainer's, claim and commit the generators'
+    issue and free are the trainer's, claim and commit the generators', reissue (when one died) the launcher's
 
 The slot of a sequence is sequence % capacity, so consumption in order needs no search and nothing is ever moved.
 Every move happens under the segment's lock and writes the state last: a process killed in the middle of a move leaves
@@ -154,12 +154,13 @@ class RolloutBuffer:
                 self._expect(self._is_ready(sequence), slot, f"free sequence {sequence}")
                 slot["state"] = SlotState.FREE
 
-    def reissue(self, owner: int) -> list[int]:
+    def reissue(self, owner: int, deadline_s: float | None = None) -> list[int]:
         """Issue again what a dead generator had claimed, cleared, under the same sequence; returns those sequences.
 
         Only for a process that is gone (killed and joined): one that is merely slow could still write into the slot.
+        The launcher calls it, and gives up with TimeoutError when the buffer stays locked for `deadline_s`.
         """
-        with self._segment.lock():
+        with self._segment.lock(deadline_s):
             held = (self._slots["state"] == SlotState.CLAIMED) & (self._slots["owner"] == owner)
             for name in _PAYLOAD:
                 self._slots[name][held] = 0

@@ -10,12 +10,14 @@ segment becomes an ordinary file in `fallback_dir`: slower, same behaviour, and 
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import fcntl
 import logging
 import mmap
 import os
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -26,6 +28,7 @@ from scalerl_mini.errors import UserError
 
 SHM_DIR = Path("/dev/shm")
 MIB = 1024 * 1024
+_LOCK_POLL_S = 0.001
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 log = logging.getLogger(__name__)
@@ -37,6 +40,13 @@ def free_bytes(directory: Path | None) -> int:
         return 0
     stat = os.statvfs(directory)
     return stat.f_bavail * stat.f_frsize
+
+
+def lock_waiters() -> set[int]:
+    """Ids of the processes of this pid namespace that wait for somebody's lock just now; a stopped one does not."""
+    with contextlib.suppress(OSError), open("/proc/locks", encoding="ascii") as file:
+        return {int(line.split()[5]) for line in file if line.split()[1] == "->"}
+    return set()
 
 
 class Segment:
@@ -84,17 +94,35 @@ class Segment:
         return cls(path, os.open(path, os.O_RDWR | os.O_CLOEXEC))
 
     @contextmanager
-    def lock(self) -> Iterator[None]:
+    def lock(self, deadline_s: float | None = None) -> Iterator[None]:
         """Exclusive among all processes (and threads); the kernel releases it when the holder dies. Not reentrant.
 
         A holder that is stopped but not dead blocks the others until the supervisor misses its heartbeat and kills it.
+        So the launcher itself must not wait for ever: TimeoutError after `deadline_s`.
         """
         with self._threads:
-            fcntl.flock(self._descriptor, fcntl.LOCK_EX)
+            self._acquire(deadline_s)
             try:
                 yield
             finally:
                 fcntl.flock(self._descriptor, fcntl.LOCK_UN)
+
+    def _acquire(self, deadline_s: float | None) -> None:
+        if deadline_s is None:
+            fcntl.flock(self._descriptor, fcntl.LOCK_EX)
+        else:
+            end = time.monotonic() + deadline_s
+            while not self._try_acquire():
+                if time.monotonic() > end:
+                    raise TimeoutError(f"{self.path} was locked for {deadline_s:g} s")
+                time.sleep(_LOCK_POLL_S)
+
+    def _try_acquire(self) -> bool:
+        try:
+            fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+        return True
 
     def close(self) -> None:
         """Let go of the mapping in this process (views that are still held keep it alive); safe to call twice."""

@@ -1,10 +1,10 @@
 """The supervisor: starts one process a role, notices when one dies or falls silent, and leaves nobody behind.
 
 All processes are spawned, never forked (a fork copies threads and device contexts in the middle of whatever they do).
-The launcher is the parent of all of them; it alone hears Ctrl-C, asks the others to stop through the control block,
-and terminates and kills those that do not. A child that dies without the launcher's wish ends the run: `poll` raises
-`ChildFailed`. To restart a role instead, a launcher would catch that, call `RolloutBuffer.reissue` and start the same
-`Role` again: everything a role needs is in its `Role` and in shared memory.
+The launcher is the parent of all of them; it alone hears Ctrl-C and SIGTERM, asks the others to stop through the control
+block, and kills those that do not. When a child dies without the launcher's wish, `poll` raises `ChildFailed`. The
+launcher lets that pass, which ends the run, or it gives back what the dead one held and calls `restart`: everything a
+role needs is in its `Role` and in shared memory.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from scalerl_mini.runtime.child import STACK_SIGNAL, run_child
+from scalerl_mini.runtime.child import INTERRUPTS, NO_RESTART, STACK_SIGNAL, run_child
 from scalerl_mini.runtime.control import Control, Stage
+from scalerl_mini.runtime.segment import lock_waiters
 
-TERMINATE_S = 2.0
 FAILURE_GRACE_S = 3.0
 _STACK_DUMP_S = 0.2
 _POLL_S = 0.02
@@ -55,10 +55,11 @@ class Role:
 
 
 class ChildFailed(RuntimeError):
-    """A role died or fell silent. `role`, `cause` (exit code, signal or silence), `log_path`, `log_tail`."""
+    """A role died or fell silent. `role`, `cause` (exit code, signal or silence), `log_path`, `log_tail`; `again`: a new
+    process would fail in the same way, by the child's own word."""
 
-    def __init__(self, role: str, cause: str, log_path: Path, log_start: int = 0) -> None:
-        self.role, self.cause, self.log_path = role, cause, log_path
+    def __init__(self, role: str, cause: str, log_path: Path, log_start: int = 0, *, again: bool = False) -> None:
+        self.role, self.cause, self.log_path, self.again = role, cause, log_path, again
         self.log_tail = last_words(log_path, log_start)
         super().__init__(f"{role} {cause} (log: {log_path})" + (f"\n{self.log_tail}" if self.log_tail else ""))
 
@@ -95,6 +96,7 @@ class Supervisor:
         self._roles = {role.name: role for role in roles}
         self._children: dict[str, SpawnProcess] = {}
         self._log_starts: dict[str, int] = {}
+        self._due: dict[str, float] = {}
         self._last_poll = self._awake_since = time.monotonic()
 
     def __enter__(self) -> Supervisor:
@@ -123,27 +125,31 @@ class Supervisor:
         Raises ChildFailed when one ended otherwise or fell silent (that one is killed and joined first).
         """
         self._notice_own_sleep()
+        self._start_due()
         exitcodes = {name: child.exitcode for name, child in self._children.items()}  # one look: no death in between
         for name, exitcode in exitcodes.items():
             if exitcode:
-                raise self._failure(name, _cause(exitcode))
+                raise self._failure(name, _cause(exitcode), again=exitcode == NO_RESTART)
         self._check_heartbeats()
-        return None not in exitcodes.values()
+        return None not in exitcodes.values() and not self._due
+
+    def restart(self, name: str, delay_s: float = 0.0) -> None:
+        """After ChildFailed: have `poll` start the role again in `delay_s`, or let it go when the run is ending."""
+        self._children.pop(name).join()
+        self.control.start(name)
+        self._due[name] = time.monotonic() + delay_s
 
     def stop(self, grace_s: float, reason: str = "interrupt") -> None:
-        """Ask all roles to end, wait `grace_s`, terminate, kill; returns when every child is gone and joined.
+        """Ask all roles to end, wait `grace_s`, kill; returns when every child is gone and joined.
 
         A second Ctrl-C cuts the grace short but still leaves nobody behind.
         """
         self.control.request_stop(reason)
         try:
             if not self._wait_for_end(grace_s):
-                log.warning("still running after %g s, terminating: %s", grace_s, ", ".join(self._running()))
-                for name in self._running():
-                    self._children[name].terminate()
-                self._wait_for_end(TERMINATE_S)
+                log.warning("still running after %g s, killed: %s", grace_s, ", ".join(self._running()))
         finally:
-            with _interrupts_blocked():
+            with interrupts_blocked():
                 for child in self._children.values():
                     child.kill()
                     child.join()
@@ -158,25 +164,37 @@ class Supervisor:
 
     def _start_role(self, name: str) -> None:
         role, log_path = self._roles[name], self.log_path(name)
-        self.control.beat(name, Stage.STARTING)
+        self.control.start(name)
         self._log_starts[name] = log_path.stat().st_size if log_path.exists() else 0
         resource_tracker.ensure_running()  # Otherwise the first spawn starts it, which unblocks Ctrl-C again.
         arguments = (name, role.entry, role.args, self.control.path, log_path, os.getpid())
         child = multiprocessing.get_context("spawn").Process(target=run_child, args=arguments, name=name)
-        with _interrupts_blocked():
+        with interrupts_blocked():
             child.start()
             self._children[name] = child
 
+    def _start_due(self) -> None:
+        """Start what is to be started again and whose time has come; nobody any more when the run is ending."""
+        if self.control.stopping:
+            self._due.clear()
+        for name in [name for name, due in self._due.items() if due <= time.monotonic()]:
+            del self._due[name]
+            self._start_role(name)
+
     def _check_heartbeats(self) -> None:
-        """Kill and report the role that is most overdue: others may only be silent because they wait for its lock."""
-        name = max(self._running(), key=self._overdue_s, default=None)
-        if name is None or self._overdue_s(name) <= 0:
+        """Kill and report the role that is most overdue. Who waits for a lock is not: the holder is. Afterwards nobody is
+        late before it has had time to speak again, since it may only have waited for the one that was killed."""
+        late = [name for name in self._running() if self._overdue_s(name) > 0]
+        late = [name for name in late if self.pid(name) not in lock_waiters()]
+        if not late:
             return
+        name = max(late, key=self._overdue_s)
         cause = f"was silent in stage {self.control.stage(name).name} ({self.control.last_seen(name)})"
         os.kill(self.pid(name), STACK_SIGNAL)
         time.sleep(_STACK_DUMP_S)
         self._children[name].kill()
         self._children[name].join()
+        self._awake_since = time.monotonic()
         raise self._failure(name, cause)
 
     def _overdue_s(self, name: str) -> float:
@@ -185,8 +203,8 @@ class Supervisor:
         last = max(self.control.last_beat(name), self._awake_since)
         return time.monotonic() - last - (self.start_timeout_s if starting else self.heartbeat_timeout_s)
 
-    def _failure(self, name: str, cause: str) -> ChildFailed:
-        return ChildFailed(name, cause, self.log_path(name), self._log_starts[name])
+    def _failure(self, name: str, cause: str, *, again: bool = False) -> ChildFailed:
+        return ChildFailed(name, cause, self.log_path(name), self._log_starts[name], again=again)
 
     def _notice_own_sleep(self) -> None:
         """After Ctrl-Z and fg the whole family was asleep: nobody is late before it has had time to speak again."""
@@ -226,9 +244,9 @@ def _cause(exitcode: int) -> str:
 
 
 @contextlib.contextmanager
-def _interrupts_blocked() -> Iterator[None]:
-    """Hold Ctrl-C back, so that a child starts with it blocked and the launcher is not torn out of a join."""
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+def interrupts_blocked() -> Iterator[None]:
+    """Hold Ctrl-C and SIGTERM back, so that a child starts with them blocked and the launcher ends its tidying."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, INTERRUPTS)
     try:
         yield
     finally:

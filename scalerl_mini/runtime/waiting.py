@@ -35,6 +35,7 @@ def wait_until(
     Args:
         what: completes "trainer waited 600 s for ...".
         role: who waits; shown as WAITING while it does, then as before.
+        deadline_s: counted anew from the start of a process that replaces one of `who`.
         who: the roles that could make the predicate true, named with their last sign of life when it is late.
 
     Raises Stopped as soon as the stop flag is set, also when the predicate holds; WaitTimeout at the deadline.
@@ -48,7 +49,7 @@ def wait_until(
         if predicate():
             break
         control.beat(role, Stage.WAITING)
-        if time.monotonic() - start > deadline_s:
+        if time.monotonic() - max([start, *map(control.started, who)]) > deadline_s:
             late = "; ".join(control.last_seen(other) for other in who)
             raise WaitTimeout(f"{role} waited {deadline_s:g} s for {what}; late: {late or 'nobody named'}")
         time.sleep(sleep_s)

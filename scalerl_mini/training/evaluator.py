@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from scalerl_mini.rollout.evaluation import EvaluationBoard, EvaluationWorker, summarise
+from scalerl_mini.rollout.evaluation import EvaluationWorker, summarise
 from scalerl_mini.runtime.control import Control
+from scalerl_mini.runtime.evaluation_board import EvaluationBoard
 from scalerl_mini.runtime.waiting import wait_until
 from scalerl_mini.training.compute import ComputeMeter
 from scalerl_mini.training.run_folder import RunFolder, append_row

@@ -1,9 +1,13 @@
 """The launcher: checks everything, starts the processes, watches them, and leaves nothing behind.
 
     preflight ─► run folder ─► control block ─► supervisor(trainer, generators) ─► state in run.json
-                                                    └── poll: display, curve after each evaluation
+                      ▲                             ├── poll: display, curve after each evaluation
+                      │                             ├── a generator died: its work given back, started again
+                      └── back to a checkpoint ─────┴── the trainer died: the others are stopped too
 
+A life ends with the trainer's death or with the run; each has shared memory of its own. `runtime.restarts` bounds both.
 It never imports torch. Ctrl-C and SIGTERM ask the processes to finish their step; the trainer then saves a checkpoint.
+A second one does not wait for that.
 """
 
 from __future__ import annotations
@@ -23,13 +27,16 @@ from scalerl_mini import __version__
 from scalerl_mini.config import Config, dump_toml
 from scalerl_mini.runtime.control import Control
 from scalerl_mini.runtime.segment_names import clear_stale, run_prefix, unlink_all
-from scalerl_mini.runtime.supervisor import Role, Supervisor
-from scalerl_mini.training.checkpoint_names import version_of
+from scalerl_mini.runtime.supervisor import FAILURE_GRACE_S, ChildFailed, Role, Supervisor, interrupts_blocked
+from scalerl_mini.training.checkpoint_names import list_checkpoints, version_of
 from scalerl_mini.training.preflight import preflight
+from scalerl_mini.training.restarts import Restarts, give_back
 from scalerl_mini.training.resuming import newest_checkpoint
 from scalerl_mini.training.run_folder import RunFolder
-from scalerl_mini.training.run_spec import RunSpec, generator_roles
+from scalerl_mini.training.run_spec import TRAINER, RunSpec, generator_roles
 
+TRAINER_ENTRY = "scalerl_mini.training.processes:run_trainer"
+GENERATOR_ENTRY = "scalerl_mini.training.processes:run_generator"
 POLL_S = 0.1
 GRACE_S = 60.0
 
@@ -44,7 +51,10 @@ class Watcher(Protocol):
     reason: str | None
 
     def start(self) -> None:
-        """Called once, when the run folder is ready and before the processes start."""
+        """Called when the run folder is ready and before the processes start, for each life of the run."""
+
+    def tell(self, text: str) -> None:
+        """Called when a process has died and is started again."""
 
     def update(self, control: Control) -> None:
         """Called about ten times a second."""
@@ -62,7 +72,7 @@ class Outcome:
 def launch(config: Config, out: Path, watcher: Watcher, *, overwrite: bool = False, resume: bool = False) -> Outcome:
     """Run a training job to its end. With `resume`, continue the newest checkpoint of `out`.
 
-    Raises UserError for anything a person can mend, before anything is created; ChildFailed when a process fails;
+    Raises UserError for anything a person can mend, before anything is created; ChildFailed when processes fail too often;
     KeyboardInterrupt (Terminated) after an orderly stop.
     """
     clear_stale(out)
@@ -82,31 +92,55 @@ def launch(config: Config, out: Path, watcher: Watcher, *, overwrite: bool = Fal
 
 
 def _run(config: Config, folder: RunFolder, watcher: Watcher, model: Path, checkpoint: Path | None) -> Outcome:
-    """The life of the processes, and how it ended in run.json, whatever happens."""
-    folder.update_record(state="running", reason=None)
-    watcher.start()
-    prefix = run_prefix()
+    """One life of the processes after another, and how it ended in run.json, whatever happens."""
+    restarts = Restarts(config.runtime.restarts, folder)
     try:
-        control = Control.create(f"{prefix}.control", ["trainer", *generator_roles(config)], folder.path)
-        _supervise(RunSpec(config, folder.path, control.path, prefix, model, checkpoint), control, folder, watcher)
+        with _sigterm_interrupts():
+            while death := _live(config, folder, watcher, model, checkpoint, restarts):
+                checkpoint = _go_back(folder)
+                watcher.tell(f"{death}; going on from {checkpoint.name if checkpoint else 'the start'}")
     except KeyboardInterrupt:
-        folder.update_record(state="stopped", reason="interrupted")
+        with interrupts_blocked():
+            folder.update_record(state="stopped", reason="interrupted")
         raise
     except Exception as failure:
         folder.update_record(state="failed", reason=str(failure).partition("\n")[0] or repr(failure))
         raise
-    finally:
-        unlink_all(prefix, folder.path)
     reason = watcher.reason or folder.read_record()["reason"]
     folder.update_record(state="stopped" if reason else "finished", reason=reason)
     return Outcome(folder.path, "stopped" if reason else "finished", reason)
 
 
-def _supervise(spec: RunSpec, control: Control, folder: RunFolder, watcher: Watcher) -> None:
+def _live(
+    config: Config, folder: RunFolder, watcher: Watcher, model: Path, checkpoint: Path | None, restarts: Restarts
+) -> str | None:
+    """One life of the processes, with shared memory of its own. Returns None when the run is over, and otherwise who died
+    of what: a new life may begin, the time to wait before it has passed."""
+    folder.update_record(state="running", reason=None)
+    watcher.start()
+    prefix = run_prefix()
+    try:
+        control = Control.create(f"{prefix}.control", [TRAINER, *generator_roles(config)], folder.path)
+        spec = RunSpec(config, folder.path, control.path, prefix, model, checkpoint)
+        death = _supervise(spec, control, folder, watcher, restarts)
+        version = int(control.get(TRAINER, "loaded_version"))
+        control.close()
+    finally:
+        with interrupts_blocked():
+            unlink_all(prefix, folder.path)
+    if death is None:
+        return None
+    time.sleep(restarts.after(death, version))
+    return f"{death.role} {death.cause}"
+
+
+def _supervise(
+    spec: RunSpec, control: Control, folder: RunFolder, watcher: Watcher, restarts: Restarts
+) -> ChildFailed | None:
+    """Watch the processes to their end, replacing generators that die; the death that ends this life, if one does."""
     runtime = spec.config.runtime
-    roles = [Role("trainer", "scalerl_mini.training.processes:run_trainer", (spec,))]
-    for number, name in enumerate(generator_roles(spec.config)):
-        roles.append(Role(name, "scalerl_mini.training.processes:run_generator", (spec, number)))
+    roles = [Role(TRAINER, TRAINER_ENTRY, (spec,))]
+    roles += [Role(name, GENERATOR_ENTRY, (spec, number)) for number, name in enumerate(generator_roles(spec.config))]
     supervisor = Supervisor(
         roles,
         control,
@@ -115,11 +149,44 @@ def _supervise(spec: RunSpec, control: Control, folder: RunFolder, watcher: Watc
         start_timeout_s=runtime.wait_timeout_s,
         grace_s=GRACE_S,
     )
-    with _sigterm_interrupts(), supervisor:
-        while not supervisor.poll():
+    with supervisor:
+        while True:
+            try:
+                if supervisor.poll():
+                    break
+            except ChildFailed as death:
+                if death.role == TRAINER or not _replace(death, spec, control, supervisor, watcher, restarts):
+                    supervisor.stop(FAILURE_GRACE_S, "failure")
+                    return death
             watcher.update(control)
             time.sleep(POLL_S)
     watcher.update(control)
+    return None
+
+
+def _replace(
+    death: ChildFailed, spec: RunSpec, control: Control, supervisor: Supervisor, watcher: Watcher, restarts: Restarts
+) -> bool:
+    """Start a dead generator again, its work given back; False when that cannot be done. One that dies after the end of
+    the training is let go."""
+    if control.stopping:
+        supervisor.restart(death.role)
+        return True
+    try:
+        given_back = give_back(spec, control, death.role, spec.config.runtime.heartbeat_timeout_s)
+    except TimeoutError:
+        return False
+    delay_s = restarts.after(death, int(control.get(TRAINER, "loaded_version")))
+    supervisor.restart(death.role, delay_s)
+    watcher.tell(f"{death.role} {death.cause}; started again, {given_back}")
+    return True
+
+
+def _go_back(folder: RunFolder) -> Path | None:
+    """Back to the newest checkpoint, or to the start: rows of later steps leave the logs."""
+    checkpoint = newest_checkpoint(folder.path) if list_checkpoints(folder.checkpoints) else None
+    folder.rewind(version_of(checkpoint) if checkpoint else 0)
+    return checkpoint
 
 
 @contextlib.contextmanager

@@ -18,11 +18,12 @@ from scalerl_mini.config import Config
 from scalerl_mini.policy.model import Policy
 from scalerl_mini.policy.weight_bytes import WeightBytes
 from scalerl_mini.rollout.curriculum import Curriculum
-from scalerl_mini.rollout.evaluation import EvaluationBoard, EvaluationWorker
+from scalerl_mini.rollout.evaluation import EvaluationWorker
 from scalerl_mini.rollout.generator import Generator
 from scalerl_mini.rollout.grading import Grader, make_graders
 from scalerl_mini.rollout.sampling import RequestFactory, build_engine, build_interruption
 from scalerl_mini.runtime.control import Control, Stage
+from scalerl_mini.runtime.evaluation_board import EvaluationBoard
 from scalerl_mini.runtime.gate import StalenessGate
 from scalerl_mini.runtime.rollout_buffer import BufferShape, RolloutBuffer
 from scalerl_mini.runtime.waiting import Stopped, wait_until
@@ -82,6 +83,7 @@ class Side:
         engine = build_engine(self.config.rollout, self.policy, self.prompt_tokens)
         return EvaluationWorker(
             board,
+            control.roles.index(role),
             engine,
             self.policy,
             self.held_out_grader,
@@ -197,9 +199,7 @@ def build_generator(spec: RunSpec, number: int, side: Side, control: Control) ->
     """Generator `number`, attached to the segments that the trainer has created."""
     role = generator_roles(spec.config)[number]
     side.policy.version = -1  # nothing is sampled before the first published version is loaded
-    board = EvaluationBoard.attach(
-        spec.segment_path("evaluation"), len(side.held_out_prompts), spec.config.evaluation.samples
-    )
+    board = EvaluationBoard.attach(spec.segment_path("evaluation"))
     return Generator(
         owner=number,
         role=role,

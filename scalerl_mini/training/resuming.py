@@ -31,6 +31,7 @@ MAY_CHANGE = (
     "runtime.keep_checkpoints",
     "runtime.wait_timeout_s",
     "runtime.heartbeat_timeout_s",
+    "runtime.restarts",
 )
 
 

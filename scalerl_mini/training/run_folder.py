@@ -102,8 +102,10 @@ class RunFolder:
         os.replace(temporary, self.path / MARKER)
 
     def update_record(self, **changes: Any) -> None:
-        """Change some keys of run.json."""
-        self.write_record(self.read_record() | changes)
+        """Change some keys of run.json; launcher and trainer both do, one after the other."""
+        with (self.path / "config.toml").open() as turn:
+            fcntl.flock(turn, fcntl.LOCK_EX)
+            self.write_record(self.read_record() | changes)
 
     def rewind(self, version: int) -> None:
         """Before a resume at `version`: rows of later steps leave the logs and are kept aside in *.rewound.jsonl."""

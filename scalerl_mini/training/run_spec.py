@@ -8,6 +8,8 @@ from pathlib import Path
 from scalerl_mini.config import Config
 from scalerl_mini.runtime import segment
 
+TRAINER = "trainer"
+
 
 @dataclass(frozen=True)
 class RunSpec:

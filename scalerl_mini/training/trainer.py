@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from scalerl_mini.config import Config
+from scalerl_mini.errors import WouldComeAgain
 from scalerl_mini.policy.model import Policy
 from scalerl_mini.policy.weight_bytes import WeightBytes
 from scalerl_mini.rollout.curriculum import Curriculum, CurriculumExhausted
@@ -31,10 +32,11 @@ from scalerl_mini.training.evaluator import Evaluator
 from scalerl_mini.training.health import Health
 from scalerl_mini.training.learner import Learner
 from scalerl_mini.training.run_folder import RunFolder, append_row
+from scalerl_mini.training.run_spec import TRAINER
 from scalerl_mini.training.step_row import rollout_rows, step_row
 
 logger = logging.getLogger(__name__)
-ROLE = "trainer"
+ROLE = TRAINER
 SELF_CHECK_GAP = 1e-3  # largest |log-probability gap| of the first fp32 batch; measured gaps are about 1e-5
 
 
@@ -66,7 +68,7 @@ class Trainer:
         """Train to the last step; returns why the run ended early, or None. The newest state is always saved."""
         reason = None
         try:
-            self.channel.publish(self.policy.version, self.weights.pull())
+            self._send()
             self._evaluate_if_due()
             self.meter.start()
             self._issue()
@@ -164,8 +166,14 @@ class Trainer:
     def _publish(self, version: int) -> None:
         """The order matters: the new version is out before the gate hears of it, and slots are freed only after."""
         self.policy.version = version
-        self.channel.publish(version, self.weights.pull())
+        self._send()
         self.gate.publish(version)
+
+    def _send(self) -> None:
+        """Put the weights into the channel, and say to the launcher how far the run is."""
+        self.control.beat(ROLE, Stage.PUBLISHING)
+        self.channel.publish(self.policy.version, self.weights.pull())
+        self.control.put(ROLE, "loaded_version", self.policy.version)
 
     def _issue(self) -> None:
         """Hand out every ticket the gate allows, but none beyond the last step, and none when no prompt is left.
@@ -205,7 +213,7 @@ class Trainer:
             return
         logger.info("self-check: largest sampled/rescored ratio at version 0 is %.7f", metrics["ratio_max"])
         if self.config.model.dtype == "float32" and metrics["ratio_max"] > 1 + SELF_CHECK_GAP:
-            raise RuntimeError(
+            raise WouldComeAgain(
                 f"generator and trainer disagree at version 0: ratio {metrics['ratio_max']:.4f} where 1 is expected"
             )
 

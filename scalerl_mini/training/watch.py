@@ -46,13 +46,18 @@ class RunWatcher:
         self.reason: str | None = None
 
     def start(self) -> None:
-        """Begin behind whatever a resumed run has already logged."""
+        """Begin, also after a return to a checkpoint, behind whatever is logged already."""
+        self.reason = None
         self.steps = RowFollower(self.folder / "steps.jsonl")
         self.evals = RowFollower(self.folder / "evals.jsonl")
         self.steps.new_rows()
         self.evaluations = len(self.evals.new_rows())
-        if self.console.is_terminal:
+        if self.console.is_terminal and not self.live:
             self.live = Live(self.config.training.steps, self.console)
+
+    def tell(self, text: str) -> None:
+        """Something happened to the processes of the run."""
+        self.console.print(text, style="yellow", highlight=False, markup=False, soft_wrap=True)
 
     def update(self, control: Control) -> None:
         """Tell what is new."""

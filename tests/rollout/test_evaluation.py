@@ -10,10 +10,11 @@ import numpy as np
 import pytest
 
 from scalerl_mini.rollout.engines import TorchEngine
-from scalerl_mini.rollout.evaluation import EvaluationBoard, EvaluationWorker, _result_dtype, summarise
+from scalerl_mini.rollout.evaluation import EvaluationWorker, summarise
 from scalerl_mini.rollout.grading import InlineGrader
 from scalerl_mini.rollout.interruption import Interruption
 from scalerl_mini.rollout.sampling import RequestFactory
+from scalerl_mini.runtime.evaluation_board import NOBODY, EvaluationBoard, result_dtype
 from scalerl_mini.runtime.segment_names import run_prefix, unlink_all
 from scalerl_mini.tasks import Prompt
 from tests.policy.tiny import Tiny, tiny_policy
@@ -43,14 +44,17 @@ def board() -> Iterator[EvaluationBoard]:
     unlink_all(prefix)
 
 
-def worker(board: EvaluationBoard, task: LengthTask, slots: int = 20, version: int = 7) -> EvaluationWorker:
+def worker(
+    board: EvaluationBoard, task: LengthTask, slots: int = 20, version: int = 7, owner: int = 0
+) -> EvaluationWorker:
     policy = tiny_policy(Tiny())
     policy.version = version
     prompts = [tuple(policy.encode(prompt.text)) for prompt in task.held_out]
     interruption = Interruption((4,), (4,), 3, 3)
     engine = TorchEngine(policy, slots, 4, 8, 1.0, interruption)
     grader = InlineGrader(task, "held_out")
-    return EvaluationWorker(board, engine, policy, grader, prompts, RequestFactory(0, 8, interruption), lambda: None)
+    requests = RequestFactory(0, 8, interruption)
+    return EvaluationWorker(board, owner, engine, policy, grader, prompts, requests, lambda: None)
 
 
 def test_one_worker_grades_every_prompt(board: EvaluationBoard) -> None:
@@ -88,13 +92,13 @@ def test_two_workers_grade_each_prompt_once_and_change_nothing(board: Evaluation
 
 def test_an_attached_board_is_the_same_board(board: EvaluationBoard) -> None:
     board.open(7)
-    other = EvaluationBoard.attach(board.segment.path.name, PROMPTS, SAMPLES)
-    assert [list(board.take(5, 7)), list(other.take(5, 7))] == [[0, 1, 2, 3, 4], [5, 6, 7, 8, 9]]
-    assert list(board.take(100, 7)) == list(range(10, PROMPTS))
-    assert list(other.take(1, 7)) == []
+    other = EvaluationBoard.attach(board.segment.path.name)
+    assert [board.take(5, 7, 0), other.take(5, 7, 1)] == [[0, 1, 2, 3, 4], [5, 6, 7, 8, 9]]
+    assert board.take(100, 7, 0) == list(range(10, PROMPTS))
+    assert other.take(1, 7, 1) == []
     other.results[3]["done"] = True
     assert board.done == 1
-    other.segment.close()
+    other.close()
 
 
 def test_old_weights_are_refused(board: EvaluationBoard) -> None:
@@ -110,7 +114,7 @@ def test_a_worker_that_comes_late_with_newer_weights_mixes_nothing_in(board: Eva
     task = LengthTask()
     worker(board, task, version=9).share()
     assert not task.graded
-    assert list(board.take(2, 7)) == [0, 1]
+    assert board.take(2, 7, 0) == [0, 1]
 
 
 def test_a_slow_worker_takes_nothing_from_the_next_evaluation(board: EvaluationBoard) -> None:
@@ -130,7 +134,42 @@ def test_a_slow_worker_takes_nothing_from_the_next_evaluation(board: EvaluationB
     slow.beat = finish_and_open
     slow.share()
     assert opened
-    assert (board.done, board.header["next_prompt"]) == (0, 0)
+    assert board.done == 0
+    assert (board.results["owner"] == NOBODY).all()
+
+
+def test_what_a_dead_owner_left_is_handed_out_again_and_nothing_else(board: EvaluationBoard) -> None:
+    """Owner 1 dies with prompts done and in work; owner 2 goes on undisturbed."""
+    alone = LengthTask()
+    board.open(7)
+    worker(board, alone).share()
+    expected = board.results.copy()
+    board.open(7)
+    dying, living = worker(board, LengthTask(), slots=9, owner=1), worker(board, LengthTask(), owner=2)
+
+    def die() -> None:
+        if board.done and dying.engine.running:
+            raise SystemExit
+
+    dying.beat = die
+    with pytest.raises(SystemExit):
+        dying.share()
+    held = board.results["owner"] == 1
+    finished = board.results["done"].copy()
+    held_back = int((held & ~finished).sum())
+    assert 0 < held_back < held.sum()
+    living.share()
+    assert board.done == PROMPTS - held_back
+    request = board.request
+    assert board.give_back(1) == np.flatnonzero(held & ~finished).tolist()
+    assert board.request == request + 1
+    living.share()
+    assert board.done == PROMPTS
+    assert not (board.results["owner"][~finished] == 1).any()
+    for name in ("reward", "length", "sampled", "truncated", "interrupted"):
+        assert np.array_equal(board.results[name], expected[name]), name
+    assert board.give_back(1) == []
+    assert board.request == request + 1
 
 
 def test_rows_hold_what_was_sampled(board: EvaluationBoard) -> None:
@@ -157,7 +196,7 @@ def test_rows_hold_what_was_sampled(board: EvaluationBoard) -> None:
 
 def rows(rewards: np.ndarray) -> np.ndarray:
     """Result rows with these rewards [P, S]; every completion has 4 tokens, 3 of them sampled at log-probability -0.5."""
-    results = np.zeros(len(rewards), _result_dtype(rewards.shape[1]))
+    results = np.zeros(len(rewards), result_dtype(rewards.shape[1]))
     results["reward"], results["length"], results["sampled"], results["logprob_sum"] = rewards, 4, 3, -1.5
     return results
 

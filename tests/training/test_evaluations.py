@@ -68,7 +68,7 @@ def test_a_late_generator_cannot_mix_its_version_into_the_next_evaluation(make_l
     fake(generator.evaluation.engine).before_step = lambda: board.open(3) if board.version == 0 else None
     generator.evaluation.share()
     assert board.version == 3
-    assert board.take(99, 3) == range(5)  # all of the new evaluation is still there to be taken
+    assert board.take(99, 3, 0) == list(range(5))  # all of the new evaluation is still there to be taken
 
 
 def test_evaluation_time_is_not_compute(make_loop: MakeLoop, monkeypatch: pytest.MonkeyPatch) -> None:
