@@ -1,15 +1,18 @@
-"""Any process of a run may die at any time: the run ends soon, says who died of what, and leaves nothing behind."""
+"""Any process of a run may die at any time: the run goes on, or ends soon, says who died of what, and leaves nothing."""
 
 from __future__ import annotations
 
 import json
+import os
 import signal
+import time
 from pathlib import Path
 
 import psutil
 import pytest
 
 from scalerl_mini.training.checkpoint_names import list_checkpoints
+from scalerl_mini.training.run_folder import read_rows
 from tests.end_to_end.command import TINY, Launched, steps_done
 from tests.training.checkpoints import made_up_checkpoint
 
@@ -19,16 +22,44 @@ LONG = (*TINY, "training.steps=500")
 SOON_S = 30.0  # ten on a machine that does nothing else
 
 
-def running(folder: Path) -> Launched:
-    """A run that has done its first step."""
-    run = Launched("--out", str(folder), settings=LONG)
-    run.wait_for(lambda: steps_done(folder) >= 1, "the first step")
+def running(folder: Path, *settings: str, steps: int = 1) -> Launched:
+    """A run that has done its first steps."""
+    run = Launched("--out", str(folder), settings=(*LONG, *settings))
+    run.wait_for(lambda: steps_done(folder) >= steps, f"{steps} steps")
     return run
 
 
+def test_a_run_outlives_its_generator_and_its_trainer(tmp_path: Path) -> None:
+    """The generator is replaced while the trainer goes on; after the trainer's death all begin again at step 4."""
+    folder = tmp_path / "run"
+    run = running(folder, "training.steps=40", "runtime.checkpoint_every=4", "evaluation.early_every=20", steps=2)
+    trainer = run.role("trainer")
+    run.role("generator-0").send_signal(signal.SIGKILL)
+    done = steps_done(folder)
+    run.wait_for(lambda: steps_done(folder) >= done + 6, "six steps with another generator")
+    assert run.role("trainer") == trainer
+    trainer.send_signal(signal.SIGKILL)
+    code, text = run.end(240)
+    assert code == 0, text
+    told = " ".join(text.split())
+    assert "generator-0 was killed by SIGKILL; started again, " in told
+    assert "trainer was killed by SIGKILL; going on from step-000" in told
+    record = json.loads((folder / "run.json").read_text())
+    assert record["state"] == "finished"
+    assert [(row["role"], row["cause"]) for row in record["deaths"]] == [
+        ("generator-0", "was killed by SIGKILL"),
+        ("trainer", "was killed by SIGKILL"),
+    ]
+    steps = read_rows(folder / "steps.jsonl")
+    assert [row["step"] for row in steps] == list(range(1, 41))
+    assert max(row["lag_max"] for row in steps) <= 4
+    assert [row["step"] for row in read_rows(folder / "evals.jsonl")] == [0, 20, 40]
+    assert run.left_behind() == []
+
+
 @pytest.mark.parametrize("role", ["trainer", "generator-0"])
-def test_a_killed_process_ends_the_run_and_is_named(tmp_path: Path, role: str) -> None:
-    run = running(tmp_path / "run")
+def test_without_restarts_a_killed_process_ends_the_run_and_is_named(tmp_path: Path, role: str) -> None:
+    run = running(tmp_path / "run", "runtime.restarts=0")
     run.role(role).send_signal(signal.SIGKILL)
     code, text = run.end(SOON_S)
     assert code == 1
@@ -64,9 +95,23 @@ def test_a_second_run_is_refused_and_sigterm_ends_in_order(tmp_path: Path) -> No
         assert f"a run is going on in {folder}" in text
     done = steps_done(folder)
     run.wait_for(lambda: steps_done(folder) > done, "one step more")
-    run.process.send_signal(signal.SIGTERM)
+    os.killpg(run.process.pid, signal.SIGTERM)  # to all of its processes, as `timeout` and batch systems send it
     code, text = run.end(SOON_S)
     assert code == 143, text
     assert "Traceback" not in text
     assert list_checkpoints(folder / "checkpoints")[0].name == f"step-{steps_done(folder):05d}"
+    assert run.left_behind() == []
+
+
+def test_a_second_ctrl_c_does_not_wait_for_a_trainer_that_hangs(tmp_path: Path) -> None:
+    run = running(tmp_path / "run")
+    run.role("trainer").send_signal(signal.SIGSTOP)
+    run.process.send_signal(signal.SIGINT)
+    time.sleep(1.0)
+    assert run.process.poll() is None
+    run.process.send_signal(signal.SIGINT)
+    code, text = run.end(SOON_S)
+    assert code == 130, text
+    assert "stopped; there is no checkpoint yet" in text
+    assert json.loads((tmp_path / "run" / "run.json").read_text())["state"] == "stopped"
     assert run.left_behind() == []

@@ -12,6 +12,7 @@ from random import Random
 
 import numpy as np
 
+from scalerl_mini.errors import UserError, WouldComeAgain
 from scalerl_mini.runtime.child import die_with_parent
 from scalerl_mini.runtime.control import Control, Stage
 from scalerl_mini.runtime.rollout_buffer import RolloutBuffer
@@ -131,6 +132,45 @@ def ignore_the_flag(role: str, control_path: Path) -> None:
     while True:
         control.beat(role, Stage.GENERATING)
         time.sleep(0.005)
+
+
+def end_well_the_second_time(role: str, control_path: Path, mark: Path) -> None:
+    """Hangs in its first life."""
+    first = not mark.exists()
+    mark.touch()
+    if first:
+        hang(role, control_path)
+
+
+def lock_and_hang(role: str, control_path: Path, segment_path: Path) -> None:
+    """Takes the lock and never gives it back; its last sign of life is later than that of role one, which waits for it."""
+    control, segment = Control.attach(control_path), Segment.attach(segment_path)
+    with segment.lock():
+        segment.array[0] = 1
+        wait_until(
+            lambda: control.stage("one") == Stage.TRAINING, "one", control=control, role=role, deadline_s=60, who=[]
+        )
+        time.sleep(0.4)
+        control.beat(role, Stage.GENERATING)
+        time.sleep(600)
+
+
+def wait_for_the_lock(role: str, control_path: Path, segment_path: Path) -> None:
+    """Silent only because another has the lock."""
+    control, segment = Control.attach(control_path), Segment.attach(segment_path)
+    wait_until(lambda: bool(segment.array[0]), "the other", control=control, role=role, deadline_s=60, who=[])
+    control.beat(role, Stage.TRAINING)
+    with segment.lock():
+        control.beat(role, Stage.WAITING)
+    work_until_stopped(role, control_path)
+
+
+def refuse() -> None:
+    raise UserError("this needs more room")
+
+
+def find_out() -> None:
+    raise WouldComeAgain("the two sides disagree")
 
 
 def stop_with(reason: str) -> None:
