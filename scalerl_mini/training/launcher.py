@@ -150,6 +150,7 @@ def _supervise(
         grace_s=GRACE_S,
     )
     with supervisor:
+        files: list[Path] = []
         while True:
             try:
                 if supervisor.poll():
@@ -158,6 +159,9 @@ def _supervise(
                 if death.role == TRAINER or not _replace(death, spec, control, supervisor, watcher, restarts):
                     supervisor.stop(FAILURE_GRACE_S, "failure")
                     return death
+            if not files and (files := spec.file_backed):
+                names = ", ".join(path.name.rpartition(".")[2] for path in files)
+                watcher.tell(f"/dev/shm is too small: {names} in files of {spec.folder} instead, which is slower")
             watcher.update(control)
             time.sleep(POLL_S)
     watcher.update(control)

@@ -36,6 +36,11 @@ class RunSpec:
         path = segment.SHM_DIR / f"{self.prefix}.{name}"
         return path if path.exists() else self.folder / path.name
 
+    @property
+    def file_backed(self) -> list[Path]:
+        """Segments that lie in the run folder."""
+        return sorted(self.folder.glob(f"{self.prefix}.*"))
+
 
 def generator_roles(config: Config) -> list[str]:
     """Names of the generator processes."""
