@@ -86,6 +86,20 @@ def test_the_deadline_names_the_wait_and_everybody_who_is_late(clock: Clock, con
     )
 
 
+def test_the_deadline_is_counted_from_the_start_of_who_takes_over(clock: Clock, control: Control) -> None:
+    """A generator that dies in the last second of the trainer's patience is replaced; its successor gets all of it."""
+    born = clock.now
+
+    def replaced() -> bool:
+        if born + 0.9 <= clock.now < born + 0.905:
+            control.start("generator-0")
+        return False
+
+    with pytest.raises(WaitTimeout):
+        wait_until(replaced, "it", control=control, role="trainer", deadline_s=1, who=["generator-0", "generator-1"])
+    assert 1.9 < clock.now - born < 2.0
+
+
 @pytest.mark.parametrize("holds", [True, False])
 def test_a_stop_ends_every_wait(clock: Clock, control: Control, holds: bool) -> None:
     control.request_stop("interrupt")
