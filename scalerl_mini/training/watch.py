@@ -54,6 +54,8 @@ class RunWatcher:
         self.evaluations = len(self.evals.new_rows())
         if self.console.is_terminal and not self.live:
             self.live = Live(self.config.training.steps, self.console)
+        if self.live:
+            self.live.before = None
 
     def tell(self, text: str) -> None:
         """Something happened to the processes of the run."""
@@ -106,18 +108,17 @@ class Live:
         self.progress = Progress(*columns, TimeRemainingColumn(), TextColumn("{task.fields[text]}"), console=console)
         self.task = self.progress.add_task("training", total=steps, text="starting")
         self.progress.start()
-        self.before = (time.monotonic(), 0, 0)
+        self.before: tuple[float, int, int] | None = None  # when the last row came, and its tokens
 
     def step(self, row: dict[str, Any]) -> None:
         now, generated, trained = time.monotonic(), row["generated_tokens"], row["trained_tokens"]
-        seconds = max(now - self.before[0], 1e-3)
-        speeds = (generated - self.before[1]) / seconds, (trained - self.before[2]) / seconds
+        text = f"reward {row['reward_mean']:.2f}  lag {row['lag_mean']:.1f} (max {row['lag_max']})"
+        if self.before:
+            seconds = max(now - self.before[0], 1e-3)
+            speeds = (generated - self.before[1]) / seconds, (trained - self.before[2]) / seconds
+            text += f"  generated {speeds[0]:.0f} tok/s  trained {speeds[1]:.0f} tok/s"
         self.before = (now, generated, trained)
-        text = (
-            f"reward {row['reward_mean']:.2f}  lag {row['lag_mean']:.1f} (max {row['lag_max']})  "
-            f"generated {speeds[0]:.0f} tok/s  trained {speeds[1]:.0f} tok/s{_troubles(row)}"
-        )
-        self.progress.update(self.task, completed=row["step"], text=text)
+        self.progress.update(self.task, completed=row["step"], text=text + _troubles(row))
 
 
 def step_line(row: dict[str, Any]) -> str:

@@ -125,7 +125,9 @@ class Run:
             time.sleep(0.005)
 
     def _strike(self, kill: Kill) -> bool:
-        """Send the signal if its moment is there."""
+        """Send the signal if its moment is there; a launcher that is ending already is left to it."""
+        if kill.role == "launcher" and self.orderly_until < float("inf"):
+            return False
         role = self._seen(kill)
         if role is None:
             return False

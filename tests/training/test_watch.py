@@ -68,6 +68,28 @@ def test_a_resumed_run_does_not_tell_the_past(watcher: RunWatcher, tmp_path: Pat
     assert "evaluation" not in text(watcher)
 
 
+def test_a_return_to_a_checkpoint_is_told_and_the_steps_are_told_again(watcher: RunWatcher, tmp_path: Path) -> None:
+    steps = tmp_path / "steps.jsonl"
+    watcher.start()
+    live = watcher.live
+    for step in (5, 6, 7):
+        append_row(steps, STEP | {"step": step})
+    watcher.update(None)  # type: ignore[arg-type]
+    watcher.reason = "gained too little"
+    steps.unlink()
+    append_row(steps, STEP | {"step": 5})
+    watcher.start()
+    assert watcher.reason is None
+    assert watcher.live is live
+    watcher.tell("trainer was killed by SIGKILL; going on from step-00005")
+    append_row(steps, STEP | {"step": 6, "generated_tokens": 1300})
+    watcher.update(None)  # type: ignore[arg-type]
+    watcher.close()
+    assert text(watcher).count("trainer was killed by SIGKILL; going on from step-00005") == 1
+    if not watcher.live:
+        assert [text(watcher).count(f"step    {step}  reward") for step in (5, 6, 7)] == [1, 2, 1]
+
+
 def test_a_curve_that_cannot_be_drawn_does_not_end_the_run(
     watcher: RunWatcher, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
