@@ -17,6 +17,11 @@ from scalerl_mini.scaling.laws import LAWS
 from simulate.faults import FAULTS, Draft
 
 PHIS = (0.0, 0.3, 0.5, 0.8)
+# What a value may be: (lowest, highest), both allowed.
+RANGES = {
+    "R0": (0.0, 0.99), "A": (0.0, 1.0), "B": (0.01, 100.0), "C_mid": (1e-100, 1e100), "n": (1, 100_000),
+    "ratio": (1e-6, 1e6), "sigma": (0.0, 1.0), "phi": (-0.99, 0.99),
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -41,12 +46,18 @@ class Spec:
     sigma_range: tuple[float, float] | None = None  # draw sigma log-uniformly here instead of the binomial model
 
     def __post_init__(self) -> None:
-        """Refuse a law or a fault that does not exist."""
+        """Refuse a law or a fault that does not exist, and values that no run has."""
         if self.law not in LAWS and self.law != "power":
             raise UserError(f"law {self.law!r}: choose from {', '.join([*LAWS, 'power'])}")
         for fault in self.faults:
             if fault not in FAULTS:
                 raise UserError(f"fault {fault!r}: choose from {', '.join(FAULTS)}")
+        for name, (low, high) in RANGES.items():
+            value = getattr(self, name)
+            if value is not None and not low <= value <= high:
+                raise UserError(f"{name} {value:g}: a synthetic run needs {low:g} to {high:g}")
+        if self.R0 is not None and self.A is not None and self.A <= self.R0:
+            raise UserError(f"A {self.A:g} must lie above R0 {self.R0:g}")
 
 
 @dataclass(frozen=True)
@@ -107,8 +118,8 @@ def _parameters(spec: Spec, rng: np.random.Generator) -> tuple[float, float, flo
     r0, rise = rng.uniform(0.05, 0.55), rng.uniform(0.08, 0.45)
     b = float(np.clip(np.exp(np.log(1.8) + 0.3 * rng.normal()), 0.5, 5.0))
     c_mid = _log_uniform(rng, 1e3, 12e3)
-    r0 = r0 if spec.R0 is None else spec.R0
-    a = min(0.95, r0 + rise) if spec.A is None else spec.A
+    r0 = min(r0, 1.0 if spec.A is None else 0.8 * spec.A) if spec.R0 is None else spec.R0
+    a = max(min(0.95, r0 + rise), min(r0 + 0.01, 1.0)) if spec.A is None else spec.A
     return r0, a, b if spec.B is None else spec.B, c_mid if spec.C_mid is None else spec.C_mid
 
 

@@ -68,12 +68,10 @@ def _fit(cell: Cell, curve: Curve) -> Fit:
 
 
 def _estimates(cell: Cell, result: Fit, truth: Truth) -> Record:
-    assert result.surface is not None
-    exact, shift = result.surface.exact, result.surface.problem.box.shift
     low, high = result.interval(CEILING)
     printed = result.intervals["A"] or (low, high)
     record: Record = {
-        "A_error": float(exact.r0[0] + exact.d[0] + shift) - truth.A,
+        "A_error": result.asymptote - truth.A,
         "A_covered": low <= truth.A <= high, "A_width": high - low,
         "A_printed_covered": printed[0] <= truth.A <= printed[1], "A_printed_width": printed[1] - printed[0],
         "B_covered": _holds(result, "B", truth.B), "C_mid_covered": _holds(result, "C_mid", truth.C_mid),
@@ -127,6 +125,6 @@ def _pair(cell: Cell, result: Fit, run: Simulated, rng: np.random.Generator) -> 
     other = _fit(cell, simulate_curve(spec, rng).curve)
     if result.surface is None or other.surface is None:
         return {}
-    ceilings = [f.value(1e300) for f in (result, other)]
+    ceilings = [f.asymptote for f in (result, other)]
     p = greater(result.distribution(CEILING), other.distribution(CEILING))
     return {"pair_true": t.A - other_a, "pair_estimate": ceilings[0] - ceilings[1], "pair_p": p}

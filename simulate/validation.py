@@ -8,6 +8,7 @@ from __future__ import annotations
 import multiprocessing
 import os
 from collections.abc import Callable, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
 
 import numpy as np
 
@@ -45,8 +46,12 @@ def _results(jobs: list, workers: int):
     before = {k: os.environ.get(k) for k in threads}
     os.environ.update(threads)  # inherited by the workers: one thread each
     try:
-        with multiprocessing.get_context("spawn").Pool(workers) as pool:
-            yield from pool.imap_unordered(_chunk, jobs)
+        with ProcessPoolExecutor(workers, mp_context=multiprocessing.get_context("spawn")) as pool:
+            try:
+                for done in as_completed([pool.submit(_chunk, job) for job in jobs]):
+                    yield done.result()
+            finally:
+                pool.shutdown(cancel_futures=True)
     finally:
         for key, value in before.items():
             os.environ.pop(key) if value is None else os.environ.update({key: value})

@@ -36,8 +36,11 @@ def command(sources: tuple[str, ...], x: str | None, y: str | None, cutoff: floa
     from scalerl_mini.scaling.compare_report import comparison_dict, comparison_report
     from scalerl_mini.scaling.knobs import differences
     from scalerl_mini.scaling.output import to_json
+    from scalerl_mini.scaling.plots import check_ending
 
-    named = [_named(source) for source in sources]
+    if plot:
+        check_ending(plot)
+    named = _named(sources)
     low = min_compute_option(min_compute)
     groups: dict[str, list] = {}
     for name, path in named:
@@ -55,10 +58,17 @@ def command(sources: tuple[str, ...], x: str | None, y: str | None, cutoff: floa
         print(f"wrote {plot_comparison(comparison, plot)}", file=sys.stderr)
 
 
-def _named(source: str) -> tuple[str, Path]:
-    name, mark, path = source.partition("=")
-    if not mark:
-        return Path(source).stem or source, Path(source)
-    if not name or not path:
-        raise UserError(f"{source!r}: give SOURCE or NAME=SOURCE")
-    return name, Path(path)
+def _named(sources: tuple[str, ...]) -> list[tuple[str, Path]]:
+    """(recipe, path) of every source; without NAME a file's or folder's own name, or its path when two share that."""
+    split = [(name, path) if mark else ("", name) for name, mark, path in (s.partition("=") for s in sources)]
+    for (name, path), source in zip(split, sources, strict=True):
+        if not path or source.startswith("="):
+            raise UserError(f"{source!r}: give SOURCE or NAME=SOURCE")
+        if split.count((name, path)) > 1:
+            raise UserError(f"{source!r} is given twice: a run counts once")
+    own = [_own_name(Path(path)) for name, path in split if not name]
+    return [(name or (_own_name(Path(p)) if own.count(_own_name(Path(p))) == 1 else p), Path(p)) for name, p in split]
+
+
+def _own_name(path: Path) -> str:
+    return path.resolve().name if path.is_dir() else path.stem

@@ -7,6 +7,8 @@ from pathlib import Path
 
 import click
 
+from scalerl_mini.errors import UserError
+
 
 def r0_option(text: str) -> str | float:
     """`free`, `first`, `auto`, or a number."""
@@ -68,8 +70,13 @@ def command(source: Path, x: str | None, y: str | None, law: str, method: str, a
     from scalerl_mini.scaling import fit, forecast, read_curve
     from scalerl_mini.scaling.output import as_dict, to_json
     from scalerl_mini.scaling.paper_grid import a_values, c_mid_values
+    from scalerl_mini.scaling.plots import check_ending
     from scalerl_mini.scaling.report import report
 
+    if plot:
+        check_ending(plot)
+    if (a_grid or c_mid_grid) and method != "paper-grid":
+        raise UserError("--a-grid and --c-mid-grid belong to --method paper-grid: add it")
     result = fit(
         read_curve(source, x, y), cutoff=cutoff, min_compute=min_compute_option(min_compute), max_compute=max_compute,
         r0=r0_option(r0), level=level, law="power" if law == "power" else "sigmoid", method=method,

@@ -21,7 +21,7 @@ def command() -> None:
 @command.command()
 @click.argument("folder", type=click.Path(path_type=Path))
 @click.option("--count", type=click.IntRange(1), default=10, show_default=True, help="How many runs.")
-@click.option("--seed", type=int, default=0, show_default=True, help="Run i depends on (seed, i) alone.")
+@click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Run i depends on (seed, i) alone.")
 @click.option("--format", "kind", type=click.Choice(["csv", "jsonl"]), default="csv", show_default=True)
 @click.option("--law", default="sigmoid", show_default=True, help="sigmoid, gompertz, stretched or power.")
 @click.option("--r0", type=click.FloatRange(0, 1), help="Pass rate of the start model (drawn from .05-.55).")
@@ -52,7 +52,9 @@ def curves(folder: Path, count: int, seed: int, kind: str, law: str, r0: float |
 
 @command.command()
 @click.option("--count", type=click.IntRange(1), default=100, show_default=True, help="Curves per cell.")
-@click.option("--seed", type=int, default=0, show_default=True, help="The same seed gives the same table.")
+@click.option(
+    "--seed", type=click.IntRange(0), default=0, show_default=True, help="The same seed gives the same table."
+)
 @click.option("--sigma", "sigmas", type=float, multiple=True, help="Noise; several make several cells. [.003-.01]")
 @click.option("--phi", "phis", type=float, multiple=True, help="Noise correlation. [0, .3, .5, .8]")
 @click.option("--ratio", "ratios", type=float, multiple=True, help="Last compute / C_mid. [1-8]")
@@ -78,10 +80,13 @@ def validate(count: int, seed: int, workers: int | None, as_json: bool, out: Pat
     from rich.progress import Progress
 
     from scalerl_mini.scaling.output import to_json
+    from scalerl_mini.scaling.plots import check_ending
     from simulate.cells import cells_of
     from simulate.tables import plot_coverage, table
     from simulate.validation import validate as run
 
+    if plot:
+        check_ending(plot)
     cells = cells_of(**grid)  # type: ignore[arg-type]
     with Progress(console=Console(stderr=True), transient=True) as progress:
         task = progress.add_task(f"{len(cells)} cells x {count} curves", total=len(cells) * count)
@@ -89,6 +94,7 @@ def validate(count: int, seed: int, workers: int | None, as_json: bool, out: Pat
     text = to_json({"seed": seed, "count": count, "cells": rows})
     if out:
         try:
+            out.parent.mkdir(parents=True, exist_ok=True)
             out.write_text(text + "\n")
         except OSError as error:
             raise UserError(f"{out}: cannot be written ({error.strerror}); give another place") from error
@@ -99,7 +105,9 @@ def validate(count: int, seed: int, workers: int | None, as_json: bool, out: Pat
 
 @command.command()
 @click.option("--count", type=click.IntRange(1), default=100, show_default=True, help="Curves per run of Table 1.")
-@click.option("--seed", type=int, default=0, show_default=True, help="The same seed gives the same table.")
+@click.option(
+    "--seed", type=click.IntRange(0), default=0, show_default=True, help="The same seed gives the same table."
+)
 @click.option("--r0", type=click.Choice(["free", "measured"]), default="free", show_default=True)
 @click.option("--workers", type=click.IntRange(1), help="Processes. [all cores]")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of the table.")

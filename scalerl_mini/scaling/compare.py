@@ -16,7 +16,7 @@ from scalerl_mini.errors import UserError
 from scalerl_mini.scaling.efficiency import AtCeiling, at_ceiling
 from scalerl_mini.scaling.held import CEILING, Quantity
 from scalerl_mini.scaling.pooling import Pooled, pool
-from scalerl_mini.scaling.result import Fit
+from scalerl_mini.scaling.result import Fit, log_of
 
 SURE = 0.95
 SAME_CEILING = 0.02  # the paper's margin on A
@@ -76,6 +76,8 @@ def compare(
 
     Raises UserError when fewer than two are given or one has no fit.
     """
+    if between_sd is not None and not 0.0 <= between_sd < 1.0:
+        raise UserError(f"between_sd {between_sd:g} is no spread of a pass rate: give a fraction such as 0.015")
     if len(groups) < 2:
         raise UserError("compare needs two recipes or more: give several sources, NAME=SOURCE to pool seeds")
     for name, fits in groups.items():
@@ -109,7 +111,7 @@ def _pair(
 
 
 def _p_at(a: Recipe, b: Recipe, compute: float, between_sd: float | None) -> float:
-    quantity = Quantity(float(np.log(compute)))
+    quantity = Quantity(log_of(compute))
     return a.pooled(quantity, between_sd).above(b.pooled(quantity, between_sd))
 
 

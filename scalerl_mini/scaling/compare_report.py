@@ -12,13 +12,14 @@ Knobs = Mapping[tuple[str, str], Mapping[str, tuple[object, object]]]
 def comparison_report(comparison: Comparison, level: float = 0.9, knobs: Knobs | None = None) -> str:
     """Plain text: one line a recipe, a block a pair."""
     lines = []
+    wide = max(14, *(len(recipe.name) for recipe in comparison.recipes))
     for recipe in comparison.recipes:
         pooled = comparison.ceilings[recipe.name]
         low, high = pooled.interval(level)
         seeds = f"{pooled.runs} runs, between-run sd {pooled.between_sd:.3f}" if pooled.runs > 1 else "1 run"
         verdicts = ", ".join(fit.verdict for fit in recipe.fits)
         value = f"{pooled.value:.3f} " if any(fit.A is not None for fit in recipe.fits) else ""
-        lines.append(f"{recipe.name:<16}A {value}[{low:.3f}, {high:.3f}]  {seeds}  ({verdicts})")
+        lines.append(f"{recipe.name:<{wide}}  A {value}[{low:.3f}, {high:.3f}]  {seeds}  ({verdicts})")
     for pair in comparison.pairs:
         lines += ["", *_pair_lines(pair, dict((knobs or {}).get((pair.first, pair.second), {})))]
     if any(p.runs == 1 for p in comparison.ceilings.values()):

@@ -6,13 +6,15 @@ The unit of compute is whatever the input had; nothing here depends on it. Score
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
 from scalerl_mini.errors import UserError
 
-PERCENT_FROM = 1.5  # a largest score above this means that the column is in percent
+LOWEST = -0.05  # noise around 0 may lie below it; anything lower is not a pass rate
+PERCENT_FROM = 1.05  # noise around 1 may lie above it; a largest score above this means that the column is in percent
+NO_PASS_RATE = "is not a pass rate in 0..1 or 0..100; for rewards of +-1 give (reward + 1) / 2"
 
 
 @dataclass(frozen=True)
@@ -67,8 +69,18 @@ class Curve:
     def between(self, low: float, high: float) -> Curve:
         """The part with low <= compute <= high; R_0 and notes stay."""
         keep = (self.compute >= low) & (self.compute <= high)
-        fields = {**self.__dict__, "compute": self.compute[keep], "score": self.score[keep]}
-        return Curve(**fields)
+        return replace(self, compute=self.compute[keep], score=self.score[keep])
+
+    def thinned(self, most: int) -> Curve:
+        """The same in at most `most` points: averages of neighbours, in groups of equal size (the last may be smaller)."""
+        size = -(-len(self) // most)
+        if size <= 1:
+            return self
+        first = np.arange(0, len(self), size)
+        counts = np.diff(first, append=len(self))
+        compute, score = (np.add.reduceat(v, first) / counts for v in (self.compute, self.score))
+        said = f"{len(self)} points averaged in groups of {size}"
+        return replace(self, compute=compute, score=score, notes=(*self.notes, said))
 
     def __len__(self) -> int:
         return len(self.compute)
@@ -82,11 +94,9 @@ def _finite(c: np.ndarray, s: np.ndarray, said: list[str]) -> tuple[np.ndarray, 
 
 
 def _check_range(s: np.ndarray, y: str) -> None:
-    if len(s) and (s.min() < -0.05 or s.max() > 100.0):
-        worst = s.min() if s.min() < -0.05 else s.max()
-        raise UserError(
-            f"column {y!r} holds {worst:.4g}: a pass rate lies in 0..1 or 0..100; for rewards of +-1 give (reward + 1) / 2"
-        )
+    wrong = s[(s < LOWEST) | (s > 100.0)]
+    if len(wrong):
+        raise UserError(f"column {y!r}: {wrong[0]:g} {NO_PASS_RATE}")
 
 
 def _distinct(c: np.ndarray, s: np.ndarray, said: list[str]) -> tuple[np.ndarray, np.ndarray]:

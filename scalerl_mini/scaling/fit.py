@@ -21,11 +21,11 @@ from scalerl_mini.scaling.laws import SIGMOID
 from scalerl_mini.scaling.normal import Box
 from scalerl_mini.scaling.other_methods import fit_paper_grid, fit_power_law
 from scalerl_mini.scaling.paper_grid import PAPER_A, PAPER_C_MID
-from scalerl_mini.scaling.result import Fit, Interval, around, blank_fit
+from scalerl_mini.scaling.result import LEAST_HALF_WIDTH, Fit, Interval, around, blank_fit
 from scalerl_mini.scaling.surface import Start, Surface, explore, free_least
 from scalerl_mini.scaling.window import DEFAULT_CUTOFF, window
 
-LEAST_HALF_WIDTH = 0.01  # an interval for A is never printed narrower: seed-to-seed spread alone is larger
+MOST = 1000  # more points are averaged in groups: the cost of a fit grows with them, what it learns does not
 R0_SD = 0.01  # a measured R_0 is trusted to this at best: the law's own R_0 need not be the start model's pass rate
 VERDICTS = ((0.04, "identified"), (0.10, "weak"), (0.20, "poor"))
 
@@ -64,13 +64,14 @@ def fit(
     """
     if not 0.0 < level < 1.0 or not 0.0 <= cutoff < 1.0:
         raise UserError(f"level {level:g} and cutoff {cutoff:g} must lie between 0 and 1")
+    if (law, method) not in (("sigmoid", "default"), ("sigmoid", "paper-grid"), ("power", "default")):
+        raise UserError(f"law {law!r} by method {method!r}: choose sigmoid or power, or sigmoid by paper-grid")
+    curve = curve.thinned(MOST)
     frame = window(curve, cutoff, min_compute, max_compute)
     if method == "paper-grid":
         return fit_paper_grid(curve, frame, r0, a_grid, c_mid_grid)
     if law == "power":
         return fit_power_law(curve, frame, a_max)
-    if law != "sigmoid" or method != "default":
-        raise UserError(f"law {law!r} by method {method!r}: choose sigmoid or power, and default or paper-grid")
     blank = blank_fit(curve, frame, level, a_max)
     start = _start(curve, r0, r0_sd)
     refused = _refuse(blank)
@@ -128,7 +129,7 @@ def _fit_points(blank: Fit, start: Start, robust: bool | None) -> Fit:
 def _surface(x: np.ndarray, y: np.ndarray, a_max: float, start: Start) -> tuple[Surface, Start, bool]:
     """Explore; a soft R_0 that the curve contradicts is set free (a transient raises the law's own R_0)."""
     shift = float(y.mean())
-    box = Box(-shift, max(a_max, float(y.max()) if a_max == 1.0 else a_max) - shift, shift)
+    box = Box(-shift, a_max - shift, shift)
     surface = explore(x, y - shift, SIGMOID, box, start)
     if start.kind != "soft" or _agrees(surface):
         return surface, start, False

@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from scalerl_mini.scaling.result import Fit, Interval
+from scalerl_mini.errors import UserError
+from scalerl_mini.scaling.result import Fit, Interval, log_of
 
 SURE = 0.9
 FAR = 10.0  # targets beyond this multiple of the last compute are flagged
@@ -42,7 +43,14 @@ class Forecast:
 def forecast(
     fit: Fit, computes: Sequence[float] = (), worth: float | None = None, robust: bool = True
 ) -> list[Forecast]:
-    """Forecasts at the given computes (twice the last fitted compute when none is given); empty when there is no fit."""
+    """Forecasts at the given computes (twice the last fitted compute when none is given); empty when there is no fit.
+
+    Raises UserError for a `worth` that is no gain in pass rate, and for a compute that is not positive and finite.
+    """
+    if worth is not None and not 0.0 < worth < 1.0:
+        raise UserError(f"worth {worth:g} is no gain in pass rate: give a fraction such as 0.02")
+    for compute in computes:
+        log_of(compute)
     if fit.surface is None and fit.predict is None:
         return []
     return [_one(fit, compute, worth, robust) for compute in (computes or (2.0 * fit.last,))]

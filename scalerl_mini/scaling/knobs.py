@@ -15,7 +15,7 @@ def settings(source: Path) -> dict[str, object]:
         return {}
     try:
         return dict(_flat(tomllib.loads(path.read_text())))
-    except tomllib.TOMLDecodeError:
+    except (OSError, ValueError):
         return {}
 
 

@@ -30,6 +30,8 @@ def fit_paper_grid(
         raise UserError(
             f"{curve.name or 'curve'}: the paper's grid does not fit R_0; measure it at compute 0 or give --r0 X"
         )
+    if not 0.0 <= float(value) < 1.0:
+        raise UserError(f"r0 {float(value):g} is not a pass rate: give a fraction in 0..1")
     blank = blank_fit(curve, window)
     if blank.n_used < 2:
         return replace(blank, status="too_few_points", reason=f"{blank.n_used} points in the window")

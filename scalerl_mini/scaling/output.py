@@ -7,7 +7,6 @@ import math
 from collections.abc import Sequence
 
 from scalerl_mini.scaling.forecast import FAR, Forecast, forecast
-from scalerl_mini.scaling.held import CEILING
 from scalerl_mini.scaling.result import Fit
 from scalerl_mini.scaling.sensitivity import all_flags
 
@@ -27,7 +26,7 @@ def as_dict(fit: Fit, forecasts: Sequence[Forecast] | None = None, robust: bool 
         "C_mid": fit.C_mid,
         "R0": fit.R0,
         "intervals": fit.intervals,
-        "form_robust": {"A": fit.interval(CEILING, robust=True) if has_robust else None},
+        "form_robust": {"A": fit.robust_ceiling() if has_robust else None},
         "forecast": [_forecast(row) for row in rows],
         "flags": [*(all_flags(fit) if robust else fit.flags), *far, "single_run"],
         "n": len(fit.curve),

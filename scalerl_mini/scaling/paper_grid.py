@@ -21,6 +21,7 @@ PAPER_A = tuple(np.round(np.arange(0.45, 0.8001, 0.005), 3))
 PAPER_C_MID = tuple(
     np.linspace(100.0, 40000.0, 100)
 )  # as printed; Table 1's own values lie on 100..4000 and 4000..16000
+MOST_CELLS = 10_000_000  # pairs times points: half a gigabyte of memory
 
 
 def a_values(text: str | None) -> tuple[float, ...]:
@@ -28,8 +29,8 @@ def a_values(text: str | None) -> tuple[float, ...]:
     if text is None:
         return PAPER_A
     low, high, step = _three(text, "--a-grid", "LO:HI:STEP")
-    if not (0 < low <= high <= 1 and step > 0):
-        raise UserError(f"--a-grid {text!r}: needs 0 < LO <= HI <= 1 and a positive STEP")
+    if not (0 < low <= high <= 1 and step >= 1e-4):
+        raise UserError(f"--a-grid {text!r}: needs 0 < LO <= HI <= 1 and a STEP of at least 0.0001")
     return tuple(np.round(np.arange(low, high + 0.5 * step, step), 6))
 
 
@@ -38,7 +39,7 @@ def c_mid_values(text: str | None) -> tuple[float, ...]:
     if text is None:
         return PAPER_C_MID
     low, high, count = _three(text, "--c-mid-grid", "LO:HI:COUNT")
-    if not (0 < low <= high and 1 <= count <= 10000):
+    if not (0 < low <= high < np.inf and 1 <= count <= 10000):
         raise UserError(f"--c-mid-grid {text!r}: needs 0 < LO <= HI and a COUNT of 1 to 10000")
     return tuple(np.linspace(low, high, int(count)))
 
@@ -72,6 +73,8 @@ def paper_grid(
     """Fit all points of the curve (apply the window first); raises UserError when there are none."""
     if not len(curve):
         raise UserError(f"{curve.name or 'curve'}: no points in the window, so nothing for the paper's grid to fit")
+    if len(a_grid) * len(c_mid_grid) * len(curve) > MOST_CELLS:
+        raise UserError(f"{len(a_grid)} values of A by {len(c_mid_grid)} of C_mid are too many for {len(curve)} points")
     a, c_mid = np.meshgrid(np.asarray(a_grid, float), np.asarray(c_mid_grid, float), indexing="ij")
     log_ratio = np.log(curve.compute)[None] - np.log(c_mid.reshape(-1, 1))  # [cells, n]
     rise = a.reshape(-1, 1) - r0

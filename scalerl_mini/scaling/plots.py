@@ -23,11 +23,17 @@ def new_figure(width: float = 7.0, height: float = 4.4, columns: int = 1):
     return figure, figure.subplots(1, columns)
 
 
-def save(figure, path: str | Path) -> Path:
-    """Write the figure; the ending chooses the format. Raises UserError for another ending or an unwritable place."""
+def check_ending(path: str | Path) -> Path:
+    """The path; raises UserError when its ending is no format. To be called before any long work."""
     path = Path(path)
     if path.suffix.lower() not in ENDINGS:
         raise UserError(f"{path}: a plot is written as {', '.join(ENDINGS)}; give such an ending")
+    return path
+
+
+def save(figure, path: str | Path) -> Path:
+    """Write the figure; the ending chooses the format. Raises UserError for another ending or an unwritable place."""
+    path = check_ending(path)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         figure.savefig(path, dpi=150)

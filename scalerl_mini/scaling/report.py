@@ -7,7 +7,6 @@ from collections.abc import Sequence
 import numpy as np
 
 from scalerl_mini.scaling.forecast import FAR, Forecast, forecast
-from scalerl_mini.scaling.held import CEILING
 from scalerl_mini.scaling.result import Fit
 from scalerl_mini.scaling.sensitivity import all_flags, cut_table, form_table
 
@@ -18,11 +17,14 @@ def report(
     """Several lines: data, parameters, ceiling, cut table, forecast, decision, flags."""
     lines = [_head(fit), *(f"{'':14}{note}" for note in fit.curve.notes)]
     if fit.status != "ok":
-        return "\n".join([*lines, f"{fit.status:<14}{fit.reason}: no fit"])
+        return "\n".join([*lines, f"{'no fit':<14}{fit.status}: {fit.reason}"])
     rows = forecast(fit, worth=worth, robust=robust) if forecasts is None else forecasts
     if fit.surface is None:
         shown = [_forecast_line(fit, row, i == 0) for i, row in enumerate(rows)]
-        return "\n".join([*lines, _parameters(fit), *shown, f"{'note':<14}{fit.reason}"])
+        lines += [_parameters(fit), *shown]
+        if worth is not None:
+            lines.append(f"{'decision':<14}UNDECIDED: {fit.method} gives no interval to decide by")
+        return "\n".join([*lines, f"{'note':<14}{fit.reason}"])
     lines += [_parameters(fit), *_ceiling(fit, robust), _cuts(fit), *([_forms(fit)] if robust else [])]
     lines += [_forecast_line(fit, row, i == 0) for i, row in enumerate(rows)]
     if worth is not None:
@@ -57,7 +59,7 @@ def _ceiling(fit: Fit, robust: bool) -> list[str]:
     name = "A: not identified" if fit.A is None else f"{fit.verdict}"
     lines = [f"{'ceiling A':<14}{percent} [{low:.3f}, {high:.3f}]  {name}{_why(fit)}"]
     if robust:
-        low, high = fit.interval(CEILING, robust=True)
+        low, high = fit.robust_ceiling()
         lines.append(f"{'':14}{percent} [{low:.3f}, {high:.3f}]  if other saturating laws are allowed")
     return lines
 

@@ -23,6 +23,7 @@ from scalerl_mini.scaling.window import Window
 
 Interval = tuple[float, float]
 
+LEAST_HALF_WIDTH = 0.01  # an interval for A is never printed narrower: seed-to-seed spread alone is larger
 # Over several laws the weights are the restricted likelihoods to the power TEMPER and each tail is TAIL_SHARE of nominal:
 # half a run tells the laws apart badly, so the likelihoods are over-confident. Calibrated so that 90 % holds under each law.
 TEMPER, TAIL_SHARE = 0.7, 0.9
@@ -86,6 +87,19 @@ class Fit:
         level = 1.0 - TAIL_SHARE * (1.0 - self.level) if robust else self.level
         return self.distribution(quantity, robust).interval(level)
 
+    @property
+    def asymptote(self) -> float:
+        """The least-squares ceiling, also where it is not identified and `A` is therefore null."""
+        if self.surface is None:
+            raise UserError(f"{self.curve.name or 'curve'}: {self.status}, so there is no ceiling: {self.reason}")
+        best = self.surface.exact
+        return float(best.r0[0] + best.d[0] + self.surface.problem.box.shift)
+
+    def robust_ceiling(self) -> Interval:
+        """The ceiling's interval over all saturating laws, at least LEAST_HALF_WIDTH on each side like `intervals["A"]`."""
+        low, high = around(self.interval(CEILING, robust=True), self.asymptote, LEAST_HALF_WIDTH)
+        return max(low, 0.0), min(high, self.a_max)
+
     def value(self, compute: float) -> float:
         """R(compute) of the fitted curve, as a fraction."""
         if self.predict is not None:
@@ -93,25 +107,25 @@ class Fit:
         if self.surface is None:
             raise UserError(f"{self.curve.name or 'curve'}: {self.status}, so there is no curve to read: {self.reason}")
         best = self.surface.exact
-        rise = SIGMOID.rise(np.exp(best.log_b[0]) * (_log(compute) - best.mid[0]))
+        rise = SIGMOID.rise(np.exp(best.log_b[0]) * (log_of(compute) - best.mid[0]))
         return float(best.r0[0] + best.d[0] * rise + self.surface.problem.box.shift)
 
     def at(self, compute: float, robust: bool = False) -> tuple[float, Interval]:
         """R(compute) and its interval: of the mean curve, without the noise of the evaluation that would measure it."""
         value = self.value(compute)
-        return value, around(self.interval(Quantity(_log(compute)), robust), value)
+        return value, around(self.interval(Quantity(log_of(compute)), robust), value)
 
     def gain(self, compute: float, base: float | None = None, robust: bool = False) -> tuple[float, Interval]:
         """R(compute) - R(base) and its interval; `base` is the last fitted compute when not given."""
         base = self.last if base is None else base
         value = self.value(compute) - self.value(base)
-        quantity = Quantity(_log(compute), _log(base))
+        quantity = Quantity(log_of(compute), log_of(base))
         return value, around(self.interval(quantity, robust), value)
 
     def prob_gain(self, compute: float, delta: float, base: float | None = None, robust: bool = False) -> float:
         """P(R(compute) - R(base) > delta); `base` is the last fitted compute when not given."""
         base = self.last if base is None else base
-        return self.distribution(Quantity(_log(compute), _log(base)), robust).above(delta)
+        return self.distribution(Quantity(log_of(compute), log_of(base)), robust).above(delta)
 
     def compute_for(self, score: float, robust: bool = False) -> tuple[float | None, Interval]:
         """Compute at which R reaches `score`, and its interval (up to 1000 times the last compute; inf beyond).
@@ -119,7 +133,7 @@ class Fit:
         The value is None when the fitted curve never reaches it.
         """
         computes = np.geomspace(0.1 * self.used.compute[0], 1000.0 * self.last, 41)
-        reached = np.array([self.distribution(Quantity(_log(c)), robust).above(score) for c in computes])
+        reached = np.array([self.distribution(Quantity(log_of(c)), robust).above(score) for c in computes])
         reached = np.maximum.accumulate(reached)
         tail = 0.5 * (1.0 - self.level)
         low, high = (_first(computes, reached, p) for p in (tail, 1.0 - tail))
@@ -174,9 +188,10 @@ def _first(computes: np.ndarray, p: np.ndarray, level: float) -> float:
     return float(np.exp(np.log(computes[i - 1]) + share * np.log(computes[i] / computes[i - 1])))
 
 
-def _log(compute: float) -> float:
-    if not compute > 0:
-        raise UserError(f"compute {compute:g} is not positive: forecasts need a compute above 0")
+def log_of(compute: float) -> float:
+    """Log compute. Raises UserError when it is not positive and finite."""
+    if not 0 < compute < np.inf:
+        raise UserError(f"compute {compute:g} is not positive and finite: a forecast needs such a compute")
     return float(np.log(compute))
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from scalerl_mini.errors import UserError
 from scalerl_mini.scaling.curve import Curve
 
 DEFAULT_CUTOFF = 0.1
@@ -32,8 +33,13 @@ def window(
     min_compute: float | None = None,
     max_compute: float | None = None,
 ) -> Window:
-    """The window of a fit: `cutoff` is a share of the largest compute kept, unless `min_compute` gives the cut itself."""
+    """The window of a fit: `cutoff` is a share of the largest compute kept, unless `min_compute` gives the cut itself.
+
+    Raises UserError when no compute can lie between `min_compute` and `max_compute`.
+    """
     high = float("inf") if max_compute is None else float(max_compute)
+    if not max(min_compute or 0.0, 0.0) < high:
+        raise UserError(f"nothing lies between min_compute {min_compute or 0:g} and max_compute {high:g}")
     inside = curve.compute[curve.compute <= high]
     last = float(inside[-1]) if len(inside) else 0.0
     low = cutoff * last * (1.0 - 1e-12) if min_compute is None else float(min_compute)

@@ -84,7 +84,7 @@ def rivals(some):
         jobs["lmfit, bounds, sensible start"] = lmfit_bounded
     for name, job in jobs.items():
         rows[name] = timed(job, some)
-    rows["scalerl-mini, with intervals"] = timed(lambda r: fit(r.curve, cutoff=0.0, r0="free").value(1e300), some)
+    rows["scalerl-mini, with intervals"] = timed(lambda r: fit(r.curve, cutoff=0.0, r0="free").asymptote, some)
     return rows
 
 

@@ -39,6 +39,16 @@ def test_named_sources_are_pooled_and_drawn(curves, tmp_path):
     assert (tmp_path / "c.png").exists()
 
 
+def test_files_of_the_same_name_are_two_recipes(curves, tmp_path):
+    paths = []
+    for name in ("high", "low"):
+        (tmp_path / name).mkdir()
+        paths.append(tmp_path / name / "log.csv")
+        paths[-1].write_bytes(curves[name].read_bytes())
+    found = json.loads(run("compare", *paths, "--json").stdout)
+    assert set(found["ceilings"]) == set(map(str, paths))
+
+
 def test_one_source_or_a_bad_one_is_exit_2(curves, tmp_path):
     assert "two recipes" in run("compare", curves["high"]).stderr
     short = tmp_path / "short.csv"
@@ -48,6 +58,8 @@ def test_one_source_or_a_bad_one_is_exit_2(curves, tmp_path):
         [curves["high"], short],
         [curves["high"], "=x"],
         [curves["high"], "a=none.csv"],
+        ["a=" + str(curves["high"]), "a=" + str(curves["high"]), curves["low"]],
+        [curves["high"], curves["low"], "--plot", "c.gif"],
     ):
         done = run("compare", *arguments)
         assert done.returncode == 2

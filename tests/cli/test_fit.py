@@ -75,6 +75,9 @@ def test_plot_is_written_and_said_on_stderr(curve, tmp_path):
         (["--plot", "fit.gif"], ".gif"),
         (["--method", "paper-grid"], "R_0"),
         (["--method", "paper-grid", "--r0", ".3", "--a-grid", "1"], "--a-grid"),
+        (["--a-grid", ".5:.6:.1"], "belong to --method paper-grid"),
+        (["--worth", "2"], "worth"),
+        (["--min-compute", "5000", "--max-compute", "2000"], "nothing lies"),
     ],
 )
 def test_bad_options_give_one_line_and_exit_2(curve, arguments, part):

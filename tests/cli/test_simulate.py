@@ -33,6 +33,11 @@ def test_validate_prints_a_table_or_json_and_draws(tmp_path):
         ["validate", "--law", "linear"],
         ["validate", "--fault", "gremlins"],
         ["curves", "/dev/null/x"],
+        ["curves", "out", "--ratio", "-1"],
+        ["curves", "out", "--seed", "-1"],
+        ["curves", "out", "--a", ".2", "--r0", ".5"],
+        ["validate", "--phi", "1"],
+        ["validate", "--count", "1000000", "--plot", "x.gif"],
     ],
 )
 def test_bad_input_is_one_line_and_exit_2(arguments):

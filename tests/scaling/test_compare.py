@@ -94,6 +94,9 @@ def test_bad_input():
         compare({"a": [good]})
     with pytest.raises(UserError, match="too_few_points"):
         compare({"a": [good], "b": [refused]})
+    for options in ({"between_sd": -1.0}, {"between_sd": np.nan}, {"computes": [0.0]}, {"computes": [np.nan]}):
+        with pytest.raises(UserError, match=r"spread|compute"):
+            compare({"a": [good], "b": [good]}, **options)
 
 
 def test_report_and_json():

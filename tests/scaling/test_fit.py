@@ -99,7 +99,14 @@ def test_first_needs_a_measured_r0():
         fit(noisy_curve(6), r0="first")
 
 
-@pytest.mark.parametrize("bad", [{"level": 1.0}, {"cutoff": 1.0}, {"r0": "last"}, {"r0": 1.5}])
+@pytest.mark.parametrize(
+    "bad",
+    [
+        *({"level": 1.0}, {"cutoff": 1.0}, {"r0": "last"}, {"r0": 1.5}, {"min_compute": np.nan}),
+        *({"max_compute": -1.0}, {"min_compute": 9.0, "max_compute": 5.0}, {"method": "paper-grid", "r0": np.nan}),
+        {"law": "power", "method": "paper-grid"},
+    ],
+)
 def test_impossible_options_are_refused(bad):
     with pytest.raises(UserError):
         fit(noisy_curve(6), **bad)
@@ -155,6 +162,22 @@ def test_form_robust_interval_holds_the_sigmoids():
     wide = result.distribution(CEILING, robust=True).interval()
     assert wide[1] - wide[0] > high - low
     assert set(result.forms) == {"sigmoid", "gompertz", "stretched"}
+
+
+def test_printed_intervals_of_a_ceiling_are_never_too_narrow_and_stay_below_the_cap():
+    for options in ({"sigma": 0.0005, "ratio": 8.0}, {"a": 1.0, "r0": 0.5, "sigma": 0.01, "ratio": 5.0}):
+        result = fit(noisy_curve(4, **options))
+        for low, high in (result.intervals["A"], result.robust_ceiling()):
+            assert low <= result.asymptote - 0.01 + 1e-12
+            assert min(result.asymptote + 0.01, 1.0) - 1e-12 <= high <= 1.0
+
+
+def test_a_curve_of_very_many_points_is_averaged_and_says_so():
+    result = fit(noisy_curve(5, n=20_000, sigma=0.02, ratio=3.0))
+    assert 850 < result.n_used <= 1000
+    assert any("averaged in groups of 20" in note for note in result.curve.notes)
+    assert "early_transient" not in result.flags
+    assert pytest.approx(0.6, abs=0.01) == result.A
 
 
 def test_json_is_strict_and_has_the_agreed_keys():

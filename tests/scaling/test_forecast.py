@@ -1,5 +1,6 @@
 import pytest
 
+from scalerl_mini.errors import UserError
 from scalerl_mini.scaling import Curve, fit, forecast, gain_below, one_line
 from scalerl_mini.scaling.report import report
 from scalerl_mini.scaling.sensitivity import all_flags, cut_table, form_table
@@ -41,6 +42,18 @@ def test_marginal_gain_is_the_slope_of_the_curve(young):
         (young.value(row.compute + step) - young.value(row.compute)) / step, rel=1e-2
     )
     assert row.gain[0] <= row.gain_value <= row.gain[1]
+
+
+@pytest.mark.parametrize(
+    "bad", [{"worth": float("nan")}, {"worth": 2.0}, {"computes": [float("inf")]}, {"computes": [0.0]}]
+)
+def test_impossible_questions_are_refused(done, bad):
+    with pytest.raises(UserError):
+        forecast(done, **bad)
+
+
+def test_a_fit_without_intervals_decides_nothing():
+    assert "UNDECIDED: power" in report(fit(noisy_curve(1), law="power"), worth=0.02)
 
 
 def test_one_line(young, done):

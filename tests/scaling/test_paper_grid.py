@@ -57,6 +57,11 @@ def test_as_a_fit_it_needs_r0_and_says_that_it_has_no_interval():
     assert "without intervals" in result.reason
 
 
+def test_a_grid_that_memory_could_not_hold_is_refused():
+    with pytest.raises(UserError, match="too many"):
+        fit(noisy_curve(3), method="paper-grid", r0=0.3, c_mid_grid=tuple(np.linspace(1, 9, 10_000)))
+
+
 def test_unknown_laws_and_methods_are_refused():
     for bad in ({"law": "linear"}, {"method": "magic"}):
         with pytest.raises(UserError, match="choose"):
@@ -71,6 +76,8 @@ def test_grid_options():
         (a_values, "0.5:0.4:0.1"),
         (c_mid_values, "0:3:3"),
         (c_mid_values, "x:1:2"),
+        (c_mid_values, "1:inf:3"),
+        (a_values, "0.1:0.9:1e-9"),
     ):
         with pytest.raises(UserError, match="grid"):
             function(text)

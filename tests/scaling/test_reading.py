@@ -64,6 +64,7 @@ def test_jsonl_and_a_number_with_a_percent_sign(tmp_path):
     curve = read_curve(write(tmp_path, "\n".join(map(json.dumps, rows)), "log.jsonl"))
     assert curve.compute.tolist() == [5]
     assert read_curve(write(tmp_path, "step,acc\n1,12%\n2,30%\n")).score.tolist() == [0.12, 0.30]
+    assert read_curve(write(tmp_path, "step,acc\n1,0.5%\n2,0.75%\n")).score.tolist() == [0.005, 0.0075]
 
 
 @pytest.mark.parametrize(
@@ -75,8 +76,16 @@ def test_jsonl_and_a_number_with_a_percent_sign(tmp_path):
         ("step,acc\n1,.1,7\n", ("row 2", "3 cells")),
         ("a,b,c\n1,2,3\n", ("--x", "a, b, c")),
         ("step,b,c\n1,2,3\n", ("--y", "step, b, c")),
-        ("step,acc\n1,-1\n2,1\n", ("-1", "reward")),
-        ("step,acc\n1,5000\n", ("5000",)),
+        ("step,acc\n1,-1\n2,1\n", ("row 2", "'acc'", "-1", "reward")),
+        ("step,acc\n1,5\n2,5000\n", ("row 3", "'acc'", "5000")),
+        ("step,acc\n10%,.1\n", ("row 2", "'step'", "'10%'")),
+        ('step,note,acc\n1,"two\nlines",.1\n2,,oops\n', ("row 4", "'oops'")),
+        ("step,acc\n1," + 200_000 * "9" + "\n", ("row 2", "CSV")),
+        ("step,acc,acc\n1,.1,.2\n", ("2 columns", "'acc'", "rename")),
+        ("acc\n.1\n", ("a column of compute", "it has acc")),
+        ('[{"step": 1, "acc": 0.1}]', ("JSON list", "each line")),
+        ('{"step": ' + 5000 * "9" + "}\n", ("row 1", "JSON")),
+        ('{"step": ' + 100_000 * "[" + "\n", ("row 1", "JSON")),
         ("", ("no rows",)),
         ('{"step": 1}\n[1]\n', ("row 2", "list")),
         ('{"step": 1}\n{oops\n', ("row 2", "JSON")),
@@ -126,6 +135,30 @@ def test_run_folder_has_its_own_compute_and_a_measured_r0(tmp_path, device, x):
     assert (curve.r0, curve.r0_sd) == (0.2, 0.004)
     assert len(curve) == 5
     assert read_curve(tmp_path, x="step").compute.tolist() == [10, 20, 30, 40, 50]
+
+
+def test_run_json_that_names_no_device_asks_for_the_column(tmp_path):
+    folder = run_folder(tmp_path, "cpu")
+    (folder / "run.json").write_text("{oops")
+    with pytest.raises(UserError, match=r"run\.json.*--x"):
+        read_curve(folder)
+    assert read_curve(folder, x="step").x == "step"
+
+
+@pytest.mark.parametrize(("highest", "percent"), [(1.0, False), (1.02, False), (1.2, True), (60.0, True)])
+def test_a_score_that_cannot_be_a_fraction_means_percent(highest, percent):
+    curve = Curve.of([1, 2], [0.5, highest])
+    assert curve.percent == percent
+    assert curve.score[1] == pytest.approx(highest / 100 if percent else highest)
+
+
+def test_thinning_averages_neighbours_and_says_so():
+    curve = Curve.of(np.arange(1, 8), np.arange(1, 8) / 10)
+    assert curve.thinned(7) is curve
+    thin = curve.thinned(3)
+    assert thin.compute.tolist() == [2, 5, 7]
+    assert thin.score.tolist() == pytest.approx([0.2, 0.5, 0.7])
+    assert "7 points averaged in groups of 3" in thin.notes
 
 
 def test_curve_from_arrays_of_different_length():

@@ -86,6 +86,19 @@ def test_unknown_laws_and_faults_are_refused(bad):
         Spec(**bad)
 
 
+@pytest.mark.parametrize(
+    "bad", [{"phi": 1.0}, {"sigma": float("nan")}, {"ratio": 0.0}, {"n": 10**11}, {"R0": 0.5, "A": 0.2}, {"B": -1.0}]
+)
+def test_values_that_no_run_has_are_refused(bad):
+    with pytest.raises(UserError, match=r"needs|above"):
+        Spec(**bad)
+
+
+@pytest.mark.parametrize("given", [{"A": 0.1}, {"R0": 0.95}])
+def test_what_is_drawn_agrees_with_what_is_given(given):
+    assert all(one(s, **given).truth.A > one(s, **given).truth.R0 for s in range(20))
+
+
 @pytest.mark.parametrize("kind", ["csv", "jsonl"])
 def test_files_read_back_as_the_curves_with_the_truth_beside_them(tmp_path, kind):
     paths = write_curves(tmp_path / "runs", Spec(n=20), 3, seed=4, kind=kind)
