@@ -35,6 +35,11 @@ class Recipe:
         return pool(parts, sum(map(ord, self.name)), between_sd)
 
     @property
+    def known(self) -> bool:
+        """Whether the ceiling of at least one of its runs is identified at all."""
+        return any(fit.A is not None for fit in self.fits)
+
+    @property
     def last(self) -> float:
         """Smallest last compute of its runs."""
         return min(fit.last for fit in self.fits)
@@ -101,13 +106,26 @@ def _pair(
     first, second = ceilings[a.name], ceilings[b.name]
     wanted = computes or (min(a.last, b.last), 2.0 * max(a.last, b.last))
     p_at = tuple((c, _p_at(a, b, c, between_sd)) for c in wanted)
-    common, b_values, faster = None, None, None
-    if abs(first.value - second.value) <= SAME_CEILING or 0.05 < first.above(second) < 0.95:
-        common = 0.5 * (first.value + second.value)
+    common, b_values, faster = _common(first, second) if a.known and b.known else None, None, None
+    if common is not None:
         refits = at_common(a, common), at_common(b, common)
         b_values = (float(np.mean([r.B for r in refits[0]])), float(np.mean([r.B for r in refits[1]])))
         faster = _faster(*refits)
     return Pair(a.name, b.name, first.above(second), p_at, _crossing(a, b, between_sd), common, b_values, faster)
+
+
+def _common(first: Pooled, second: Pooled) -> float | None:
+    """The ceiling at which B is compared; None when the ceilings differ.
+
+    Within .02 it is their mean (the paper's rule). When they are further apart but not told apart, the better known one
+    counts more, so that no recipe is refitted at a ceiling that its own data exclude.
+    """
+    if abs(first.value - second.value) <= SAME_CEILING:
+        return 0.5 * (first.value + second.value)
+    if not 1.0 - SURE < first.above(second) < SURE:
+        return None
+    weights = [1.0 / max(high - low, 1e-6) ** 2 for low, high in (first.interval(), second.interval())]
+    return (weights[0] * first.value + weights[1] * second.value) / sum(weights)
 
 
 def _p_at(a: Recipe, b: Recipe, compute: float, between_sd: float | None) -> float:

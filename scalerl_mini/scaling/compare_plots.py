@@ -23,7 +23,7 @@ def plot_comparison(comparison: Comparison, path: str | Path, reach: float = 3.0
     left.legend(fontsize=8)
     common = next((p.common_A for p in comparison.pairs if p.common_A is not None), None)
     if common is None:
-        right.set_title("the ceilings differ: efficiency is not comparable", fontsize=9)
+        right.set_title("no common ceiling: efficiency is not comparable", fontsize=9)
     else:
         for recipe in comparison.recipes:
             _linear(right, recipe, common, colours[recipe.name])

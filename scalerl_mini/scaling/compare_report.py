@@ -18,7 +18,7 @@ def comparison_report(comparison: Comparison, level: float = 0.9, knobs: Knobs |
         low, high = pooled.interval(level)
         seeds = f"{pooled.runs} runs, between-run sd {pooled.between_sd:.3f}" if pooled.runs > 1 else "1 run"
         verdicts = ", ".join(fit.verdict for fit in recipe.fits)
-        value = f"{pooled.value:.3f} " if any(fit.A is not None for fit in recipe.fits) else ""
+        value = f"{pooled.value:.3f} " if recipe.known else ""
         lines.append(f"{recipe.name:<{wide}}  A {value}[{low:.3f}, {high:.3f}]  {seeds}  ({verdicts})")
     for pair in comparison.pairs:
         lines += ["", *_pair_lines(pair, dict((knobs or {}).get((pair.first, pair.second), {})))]
@@ -39,6 +39,8 @@ def _pair_lines(pair: Pair, knobs: dict[str, tuple[object, object]]) -> list[str
             f"  efficiency at the common A = {pair.common_A:.3f}: B = {pair.B[0]:.2f} v {pair.B[1]:.2f}, "
             f"P(B1 > B2) = {pair.p_faster:.2f} -> {_call(pair, pair.p_faster)}"
         )
+    else:
+        lines.append("  efficiency: B is not comparable, because the ceilings differ or one is not identified")
     lines.append(f"  moved: {moved(pair)}")
     if knobs:
         lines.append("  by: " + ", ".join(f"{k} {a!r} -> {b!r}" for k, (a, b) in knobs.items()))

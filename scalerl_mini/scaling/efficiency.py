@@ -33,14 +33,14 @@ class AtCeiling:
 
 
 def at_ceiling(fit: Fit, a: float) -> AtCeiling:
-    """Refit with A held at `a` (a fraction above every fitted score's level)."""
+    """Refit with A held at `a`, a fraction."""
     surface = fit.surface
     assert surface is not None
     value = a - surface.problem.box.shift
     log_b = np.linspace(*LOG_B_LIMITS, POINTS)
     for _ in range(2):  # the second time on the part that matters
         sse, mid = _profile(surface, value, log_b)
-        least = np.minimum(sse.min(1), np.inf)
+        least = sse.min(1)
         excess = (surface.dof + 1) * (sse / least[:, None] - 1.0)
         near = np.flatnonzero((excess < 1.5 * stdtrit(surface.dof + 1, TAIL) ** 2).any(0))
         low, high = log_b[max(near[0] - 1, 0)], log_b[min(near[-1] + 1, POINTS - 1)]

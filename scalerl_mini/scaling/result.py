@@ -71,12 +71,21 @@ class Fit:
         rivals = {name: explore(x, y, law, box, self.start) for name, law in LAWS.items() if law is not SIGMOID}
         return {SIGMOID.name: self.surface, **rivals}
 
+    @cached_property
+    def _known(self) -> dict[tuple[Quantity, bool], Distribution]:
+        """What has been asked before; a forecast asks for the same gain twice."""
+        return {} if self.ceiling is None else {(CEILING, False): self.ceiling}
+
     def distribution(self, quantity: Quantity, robust: bool = False) -> Distribution:
         """Confidence distribution of a quantity under the sigmoid, or over all saturating laws."""
         if self.surface is None:
             raise UserError(f"{self.curve.name or 'curve'}: {self.status}, so there is no fit to ask: {self.reason}")
-        if not robust:
-            return self.ceiling if quantity == CEILING and self.ceiling else distribution(self.surface, quantity)
+        if (quantity, robust) not in self._known:
+            found = self._over_laws(quantity) if robust else distribution(self.surface, quantity)
+            self._known[quantity, robust] = found
+        return self._known[quantity, robust]
+
+    def _over_laws(self, quantity: Quantity) -> Distribution:
         surfaces = list(self.forms.values())
         evidence = np.array([np.logaddexp.reduce(s.evidence) for s in surfaces])
         weights = np.exp(TEMPER * (evidence - evidence.max()))

@@ -67,6 +67,21 @@ def test_equal_ceilings_different_speed_is_efficiency():
     assert pair.p_faster > 0.95
 
 
+def test_an_unidentified_ceiling_leaves_efficiency_open():
+    good, young = fit(noisy_curve(1, **GOOD)), fit(noisy_curve(2, ratio=0.6, sigma=0.004))
+    assert young.A is None
+    comparison = compare({"good": [good], "young": [young]})
+    assert (comparison.pairs[0].common_A, comparison.pairs[0].B) == (None, None)
+    assert "B is not comparable" in comparison_report(comparison)
+
+
+def test_the_common_ceiling_is_near_the_better_known_one():
+    good, poor = fit(noisy_curve(1, **GOOD)), fit(noisy_curve(5, a=0.64, ratio=2.0, sigma=0.008))
+    assert np.ptp(poor.intervals["A"]) > 2 * np.ptp(good.intervals["A"])
+    low, high = good.intervals["A"]
+    assert low < compare({"good": [good], "poor": [poor]}).pairs[0].common_A < high
+
+
 def test_crossing_is_found_near_the_true_one():
     early = fit(noisy_curve(1, a=0.55, c_mid=1500.0, ratio=8.0, sigma=0.002, n=60))
     late = fit(noisy_curve(2, a=0.65, c_mid=4000.0, ratio=4.0, sigma=0.002, n=60))
