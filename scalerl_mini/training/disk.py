@@ -31,14 +31,13 @@ def flush(path: Path) -> None:
         os.close(descriptor)
 
 
-def write_whole(path: Path, text: str) -> None:
-    """Replace a file in one move: whoever reads it, also after a power cut, sees the old text or the new one."""
+def write_whole(path: Path, content: str | bytes) -> None:
+    """Replace a file in one move: whoever reads it, also after a power cut, sees the old content or the new one."""
     temporary = path.with_name(path.name + ".tmp")
-    with writing(path):
-        temporary.write_text(text, encoding="utf-8")
-        flush(temporary)
-        os.replace(temporary, path)
-        flush(path.parent)
+    temporary.write_bytes(content.encode() if isinstance(content, str) else content)
+    flush(temporary)
+    os.replace(temporary, path)
+    flush(path.parent)
 
 
 @contextmanager

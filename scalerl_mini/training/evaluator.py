@@ -10,7 +10,7 @@ from scalerl_mini.runtime.control import Control
 from scalerl_mini.runtime.evaluation_board import EvaluationBoard
 from scalerl_mini.runtime.waiting import wait_until
 from scalerl_mini.training.compute import ComputeMeter
-from scalerl_mini.training.run_folder import RunFolder, append_row
+from scalerl_mini.training.run_folder import RunFolder
 
 
 @dataclass
@@ -43,6 +43,6 @@ class Evaluator:
             who=self.generators,
         )
         row = {"step": version, "policy_version": version, **meter.row(), **summarise(self.board.results, self.levels)}
-        append_row(self.folder.evals, row)
+        self.folder.eval_log.append(row)
         self.newest = version
         return row

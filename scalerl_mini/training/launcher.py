@@ -31,7 +31,7 @@ from scalerl_mini.runtime.supervisor import FAILURE_GRACE_S, ChildFailed, Role, 
 from scalerl_mini.training.checkpoint_names import list_checkpoints, version_of
 from scalerl_mini.training.preflight import preflight
 from scalerl_mini.training.restarts import Restarts, give_back
-from scalerl_mini.training.resuming import newest_checkpoint
+from scalerl_mini.training.resuming import go_on, newest_checkpoint
 from scalerl_mini.training.run_folder import RunFolder
 from scalerl_mini.training.run_spec import TRAINER, RunSpec, generator_roles
 
@@ -77,15 +77,12 @@ def launch(config: Config, out: Path, watcher: Watcher, *, overwrite: bool = Fal
     """
     clear_stale(out)
     folder, checkpoint = RunFolder(out), None
-    if resume:
-        checkpoint = newest_checkpoint(out)
-    else:
+    if not resume:
         folder.check(overwrite)
     model = preflight(config)
     with folder.lock():
-        if checkpoint:
-            folder.rewind(version_of(checkpoint))
-            folder.config.write_text(dump_toml(config), encoding="utf-8")
+        if resume:
+            checkpoint = go_on(folder, config)
         else:
             folder.create(dump_toml(config), _record(config))
         return _run(config, folder, watcher, model, checkpoint)

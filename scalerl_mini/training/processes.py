@@ -8,6 +8,8 @@ Both build the task and its token ids for themselves; only ids, numbers and weig
 
 from __future__ import annotations
 
+import hashlib
+import json
 import logging
 from dataclasses import dataclass
 from typing import Literal
@@ -15,6 +17,7 @@ from typing import Literal
 import torch
 
 from scalerl_mini.config import Config
+from scalerl_mini.errors import UserError
 from scalerl_mini.policy.model import Policy
 from scalerl_mini.policy.weight_bytes import WeightBytes
 from scalerl_mini.rollout.curriculum import Curriculum
@@ -35,7 +38,8 @@ from scalerl_mini.training.evaluator import Evaluator
 from scalerl_mini.training.learner import Learner
 from scalerl_mini.training.memory import estimate
 from scalerl_mini.training.optimizer import Optimizer
-from scalerl_mini.training.run_folder import RunFolder, read_rows
+from scalerl_mini.training.row_log import read_rows
+from scalerl_mini.training.run_folder import RunFolder
 from scalerl_mini.training.run_spec import RunSpec, generator_roles
 from scalerl_mini.training.trainer import ROLE, Trainer
 
@@ -79,6 +83,12 @@ class Side:
         """Length of the longest prompt."""
         return max(len(prompt) for prompt in (*self.train_prompts, *self.held_out_prompts))
 
+    @property
+    def prompts_digest(self) -> str:
+        """SHA-256 of all prompts and their order: the curriculum and the evaluations mean prompts by their numbers."""
+        text = json.dumps([self.train_prompts, self.held_out_prompts])
+        return hashlib.sha256(text.encode()).hexdigest()
+
     def evaluation_worker(self, board: EvaluationBoard, control: Control, role: str) -> EvaluationWorker:
         engine = build_engine(self.config.rollout, self.policy, self.prompt_tokens)
         return EvaluationWorker(
@@ -118,6 +128,11 @@ def build_trainer(spec: RunSpec, side: Side, control: Control) -> Trainer:
     evaluated = [row["policy_version"] for row in read_rows(folder.evals)]
     if spec.resume:
         state = read_state(spec.resume)
+        if state["prompts"] != side.prompts_digest:
+            raise UserError(
+                f"{spec.folder}: the prompts of task {config.task.name} are not those that the run began with; "
+                "restore its data, or start anew with --out"
+            )
         policy.version = state["version"]
         restore_optimizer(spec.resume, optimizer, state["updates"])
         curriculum.restore(state["curriculum"])
@@ -158,6 +173,7 @@ def build_trainer(spec: RunSpec, side: Side, control: Control) -> Trainer:
         ),
         meter=meter,
         generators=generators,
+        prompts_digest=side.prompts_digest,
         outstanding=outstanding,
     )
     if spec.resume:

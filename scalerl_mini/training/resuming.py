@@ -1,27 +1,35 @@
 """Where a stopped run is picked up, and what may be different from then on. No torch here.
 
-A resumed run is the same run: its curve, its compute and the order of its prompts go on. So only what changes neither
-may be set anew - how long it trains, and on which devices and under which deadlines.
+A resumed run is the same run: its curve, its compute and the order of its prompts go on. So only what changes none of
+them may be set anew - how long it trains, on which devices, in pieces of what size, and under which deadlines. What was
+changed is kept in run.json.
 """
 
 from __future__ import annotations
 
+import datetime
+import json
 import logging
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from scalerl_mini.config import Config, load_config
+from scalerl_mini.config import Config, dump_toml, load_config
 from scalerl_mini.errors import UserError
-from scalerl_mini.training.checkpoint_names import list_checkpoints
-from scalerl_mini.training.manifest import Damaged, verify
-from scalerl_mini.training.run_folder import MARKER
+from scalerl_mini.training.checkpoint_names import list_checkpoints, version_of
+from scalerl_mini.training.disk import write_whole, writing
+from scalerl_mini.training.manifest import STATE, Damaged, verify
+from scalerl_mini.training.run_folder import MARKER, RunFolder
 
 log = logging.getLogger(__name__)
 
 MAY_CHANGE = (
     "task.grade_workers",
     "training.steps",
+    "training.micro_batch_tokens",
+    "rollout.slots",
+    "evaluation.stop_when_gain_below",
+    "evaluation.stop_horizon",
     "training.bad_steps_allowed",
     "training.flat_steps_allowed",
     "runtime.generator_device",
@@ -44,14 +52,43 @@ def resumed_config(run: Path, settings: tuple[str, ...]) -> Config:
         if not (run / name).is_file():
             raise UserError(f"--resume {run}: no run there ({name} is missing); check the path")
     before, after = load_config(run / "config.toml"), load_config(run / "config.toml", settings)
-    old = dict(_flat(before.model_dump()))
-    changed = [key for key, value in _flat(after.model_dump()) if key not in old or old[key] != value]
-    forbidden = [key for key in changed if key not in MAY_CHANGE]
+    forbidden = [key for key in changes(before, after) if key not in MAY_CHANGE]
     if forbidden:
         raise UserError(
             f"--resume {run}: {', '.join(forbidden)} cannot change within a run; leave it as it is, or start anew with --out"
         )
     return after
+
+
+def go_on(folder: RunFolder, config: Config) -> Path:
+    """Put a run's folder back to its newest whole checkpoint, which is returned, and note in run.json when the run went
+    on from where, with which settings changed. Call it under the folder's lock."""
+    checkpoint = newest_checkpoint(folder.path)
+    version, record = version_of(checkpoint), folder.read_record()
+    changed = changes(load_config(folder.config), config)
+    kept = folder.rewind(version)
+    saved = json.loads((checkpoint / STATE).read_text(encoding="utf-8")).get("rows", {})
+    for name, rows in saved.items():
+        if kept[name] < rows:
+            log.warning(
+                "%s.jsonl has %d of the %d rows that were written up to step %d; the run goes on without the others",
+                folder.path / name, kept[name], rows, version,
+            )  # fmt: skip
+    when = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
+    entry = {"when": when, "from_version": version, "changed": changed}
+    folder.update_record(history=[*record.get("history", []), entry])
+    with writing(folder.config):
+        write_whole(folder.config, dump_toml(config))
+    return checkpoint
+
+
+def changes(before: Config, after: Config) -> dict[str, list[Any]]:
+    """Keys whose values differ, each with its old and its new value."""
+    old, new = dict(_flat(before.model_dump())), dict(_flat(after.model_dump()))
+    keys = [*new, *(key for key in old if key not in new)]
+    return {
+        key: [old.get(key), new.get(key)] for key in keys if key not in old or key not in new or old[key] != new[key]
+    }
 
 
 def newest_checkpoint(run: Path) -> Path:

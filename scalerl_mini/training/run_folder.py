@@ -7,17 +7,27 @@ from __future__ import annotations
 
 import fcntl
 import json
-import math
+import logging
 import os
+import re
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from scalerl_mini.errors import UserError
+from scalerl_mini.training.checkpoint_names import list_checkpoints, version_of
+from scalerl_mini.training.disk import write_whole, writing
+from scalerl_mini.training.row_log import RowLog, append_row, read_rows, rewind_rows
+
+__all__ = ["MARKER", "RunFolder", "append_row", "read_rows"]
 
 MARKER = "run.json"
+_ROLLOUTS = re.compile(r"step-(\d+)\.jsonl")
+
+log = logging.getLogger(__name__)
 
 
 class RunFolder:
@@ -45,6 +55,16 @@ class RunFolder:
     @property
     def logs(self) -> Path:
         return self.path / "logs"
+
+    @cached_property
+    def step_log(self) -> RowLog:
+        """The trainer's writer of steps.jsonl."""
+        return RowLog(self.steps)
+
+    @cached_property
+    def eval_log(self) -> RowLog:
+        """The trainer's writer of evals.jsonl."""
+        return RowLog(self.evals)
 
     def check(self, overwrite: bool) -> None:
         """Raise UserError unless a run can be written here; changes nothing."""
@@ -86,20 +106,27 @@ class RunFolder:
                 shutil.rmtree(old) if old.is_dir() and not old.is_symlink() else old.unlink()
             for folder in (self.path / "rollouts", self.checkpoints, self.logs):
                 folder.mkdir()
-            self.config.write_text(config_toml, encoding="utf-8")
-            self.write_record(record)
+            write_whole(self.config, config_toml)
+            write_whole(self.path / MARKER, json.dumps(record, indent=2) + "\n")
         except OSError as error:
             raise UserError(f"cannot create run folder {self.path}: {error.strerror}; choose another --out") from error
 
     def read_record(self) -> dict[str, Any]:
-        """run.json as it stands."""
-        return json.loads((self.path / MARKER).read_text(encoding="utf-8"))
+        """run.json as it stands. Raises UserError when it cannot be read."""
+        path = self.path / MARKER
+        try:
+            record = json.loads(path.read_text(encoding="utf-8"))
+        except (OSError, ValueError) as error:
+            reason = error.strerror if isinstance(error, OSError) else "it is not valid JSON"
+            raise UserError(f"cannot read {path} ({reason}); restore it, or write {{}} into it") from error
+        if not isinstance(record, dict):
+            raise UserError(f"cannot read {path} (it is not a JSON object); restore it, or write {{}} into it")
+        return record
 
     def write_record(self, record: dict[str, Any]) -> None:
         """Replace run.json in one move."""
-        temporary = self.path / (MARKER + ".tmp")
-        temporary.write_text(json.dumps(record, indent=2) + "\n", encoding="utf-8")
-        os.replace(temporary, self.path / MARKER)
+        with writing(self.path / MARKER):
+            write_whole(self.path / MARKER, json.dumps(record, indent=2) + "\n")
 
     def update_record(self, **changes: Any) -> None:
         """Change some keys of run.json; launcher and trainer both do, one after the other."""
@@ -107,24 +134,40 @@ class RunFolder:
             fcntl.flock(turn, fcntl.LOCK_EX)
             self.write_record(self.read_record() | changes)
 
-    def rewind(self, version: int) -> None:
-        """Before a resume at `version`: rows of later steps leave the logs and are kept aside in *.rewound.jsonl."""
-        for path in (self.steps, self.evals):
-            rows = read_rows(path)
-            for row in rows:
-                if row["step"] > version:
-                    append_row(path.with_suffix(".rewound.jsonl"), row)
-            kept = [json.dumps(row) + "\n" for row in rows if row["step"] <= version]
-            temporary = path.with_suffix(".tmp")
-            temporary.write_text("".join(kept), encoding="utf-8")
-            os.replace(temporary, path)
+    def record_end(self, state: str, reason: str | None) -> None:
+        """How the run ended, into run.json. Where the disk does not take it that is only said: what ended the run is
+        what a person must hear."""
+        try:
+            self.update_record(state=state, reason=reason)
+        except (OSError, UserError) as error:
+            log.warning("run.json does not say how the run ended: %s", error)
+
+    def rewind(self, version: int) -> dict[str, int]:
+        """Before the run goes on at `version`: what is of later steps leaves it and is kept aside, under names that
+        nobody reads. Returns the rows that stay in each log."""
+        for path in (self.path / "rollouts").glob("step-*.jsonl"):
+            if (found := _ROLLOUTS.fullmatch(path.name)) and int(found[1]) > version:
+                os.replace(path, path.with_suffix(".rewound.jsonl"))
+        for checkpoint in list_checkpoints(self.checkpoints):
+            if version_of(checkpoint) > version:  # damaged, or it would be the one to go on from
+                aside = checkpoint.with_name(checkpoint.name + ".damaged")
+                shutil.rmtree(aside, ignore_errors=True)
+                os.rename(checkpoint, aside)
+        return {path.stem: rewind_rows(path, version) for path in (self.steps, self.evals)}
+
+    def flush_logs(self) -> dict[str, int]:
+        """Have both logs on the disk; returns their rows."""
+        for rows in (self.step_log, self.eval_log):
+            rows.flush()
+        return {rows.path.stem: rows.rows for rows in (self.step_log, self.eval_log)}
 
     def write_rollouts(self, step: int, rows: list[dict[str, Any]]) -> None:
         """A sample of completions with rewards, for reading."""
         path = self.path / "rollouts" / f"step-{step:05d}.jsonl"
-        path.unlink(missing_ok=True)
-        for row in rows:
-            append_row(path, row)
+        with writing(path):
+            path.unlink(missing_ok=True)
+            for row in rows:
+                append_row(path, row)
 
 
 def _hold(descriptor: int, path: Path) -> None:
@@ -132,29 +175,3 @@ def _hold(descriptor: int, path: Path) -> None:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         raise UserError(f"a run is going on in {path}; wait for it or choose another --out") from None
-
-
-def append_row(path: Path, row: dict[str, Any]) -> None:
-    """One JSON object on one line, in one write; numbers that are not finite become null."""
-    line = json.dumps({key: _plain(value) for key, value in row.items()}, allow_nan=False) + "\n"
-    with path.open("a", encoding="utf-8") as file:
-        file.write(line)
-
-
-def read_rows(path: Path) -> list[dict[str, Any]]:
-    """All whole rows; a torn last line, left by a kill or a reader that came in between, is skipped."""
-    rows = []
-    for line in path.read_text(encoding="utf-8").splitlines() if path.exists() else []:
-        try:
-            rows.append(json.loads(line))
-        except json.JSONDecodeError:
-            break
-    return rows
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {key: _plain(item) for key, item in value.items()}
-    if isinstance(value, float) and not math.isfinite(value):
-        return None
-    return value

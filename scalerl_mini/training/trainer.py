@@ -31,7 +31,7 @@ from scalerl_mini.training.compute import ComputeMeter
 from scalerl_mini.training.evaluator import Evaluator
 from scalerl_mini.training.health import Health
 from scalerl_mini.training.learner import Learner
-from scalerl_mini.training.run_folder import RunFolder, append_row
+from scalerl_mini.training.run_folder import RunFolder
 from scalerl_mini.training.run_spec import TRAINER
 from scalerl_mini.training.step_row import rollout_rows, step_row
 
@@ -56,6 +56,7 @@ class Trainer:
     evaluator: Evaluator
     meter: ComputeMeter
     generators: list[str]
+    prompts_digest: str
     outstanding: dict[int, tuple[int, int]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -117,7 +118,7 @@ class Trainer:
             "refilled_groups": refilled,
             "skipped_steps": self.health.skipped_steps,
         }
-        append_row(self.folder.steps, step_row(batch, version, metrics, timing, self.meter, counts))
+        self.folder.step_log.append(step_row(batch, version, metrics, timing, self.meter, counts))
         self.folder.write_rollouts(version + 1, rollout_rows(batch, self.policy))
         self._evaluate_if_due()
         if self.policy.version % self.config.runtime.checkpoint_every == 0 and not self.health.bad_in_a_row:
@@ -244,11 +245,12 @@ class Trainer:
                 f"{broken} is not finite at version {self.policy.version}; it was not saved, the last checkpoint stays: "
                 "train anew with a lower training.lr"
             )
+        rows = self.folder.flush_logs()  # what the checkpoint counts on is on the disk before it is
         save_checkpoint(
             self.folder.checkpoints,
             self.policy,
             self.learner.optimizer,
-            self.state(),
+            self.state() | {"rows": rows},
             self.config.runtime.keep_checkpoints,
         )
 
@@ -257,6 +259,7 @@ class Trainer:
         these counters, so there is no generator state to save."""
         return {
             "version": self.policy.version,
+            "prompts": self.prompts_digest,
             "updates": self.learner.optimizer.updates,
             "curriculum": self.curriculum.state(),
             "outstanding": [[sequence, *ticket] for sequence, ticket in sorted(self.outstanding.items())],

@@ -6,6 +6,7 @@ written. All of it happens in the launcher, so neither generator nor trainer wai
 
 from __future__ import annotations
 
+import contextlib
 import json
 import time
 from pathlib import Path
@@ -34,7 +35,15 @@ class RowFollower:
             file.seek(self.offset)
             whole = file.read().rpartition(b"\n")[0]
         self.offset += len(whole) + 1 if whole else 0
-        return [json.loads(line) for line in whole.splitlines()]
+        return [row for line in whole.splitlines() if (row := _row(line))]
+
+
+def _row(line: bytes) -> dict[str, Any] | None:
+    """None when somebody has spoilt the log: whoever writes it will say so, here it must not end the run."""
+    with contextlib.suppress(ValueError):
+        row = json.loads(line)
+        return row if isinstance(row, dict) else None
+    return None
 
 
 class RunWatcher:

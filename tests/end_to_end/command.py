@@ -13,7 +13,7 @@ from typing import Any
 import psutil
 
 from scalerl_mini.runtime import segment
-from scalerl_mini.training.run_folder import read_rows
+from scalerl_mini.training.row_log import read_rows
 
 ENTRY = "import sys; from scalerl_mini.cli import main; sys.argv[0] = 'scalerl-mini'; sys.exit(main())"
 CLOCKS = ("wall_seconds", "device_hours", "buffered_groups")

@@ -14,7 +14,7 @@ import pytest
 
 from scalerl_mini.config import load_config
 from scalerl_mini.runtime import segment
-from scalerl_mini.training.run_folder import read_rows
+from scalerl_mini.training.row_log import read_rows
 from tests.end_to_end.command import Launched
 
 pytestmark = pytest.mark.slow

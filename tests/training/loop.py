@@ -27,7 +27,8 @@ from scalerl_mini.training import processes
 from scalerl_mini.training import trainer as trainer_module
 from scalerl_mini.training.batch import Batch
 from scalerl_mini.training.resuming import newest_checkpoint
-from scalerl_mini.training.run_folder import RunFolder, read_rows
+from scalerl_mini.training.row_log import read_rows
+from scalerl_mini.training.run_folder import RunFolder
 from scalerl_mini.training.run_spec import RunSpec, generator_roles
 from tests.fakes import FakeEngine
 

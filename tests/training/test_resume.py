@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -13,10 +13,14 @@ import pytest
 
 from scalerl_mini.config import dump_toml, load_config
 from scalerl_mini.errors import UserError
+from scalerl_mini.rollout.curriculum import Curriculum
 from scalerl_mini.training import compute
+from scalerl_mini.training.batch import Batch
 from scalerl_mini.training.checkpoint_names import checkpoint_name, list_checkpoints, version_of
-from scalerl_mini.training.resuming import newest_checkpoint, resumed_config
+from scalerl_mini.training.resuming import MAY_CHANGE, go_on, newest_checkpoint, resumed_config
+from scalerl_mini.training.run_folder import RunFolder
 from tests.fakes import FakeClock
+from tests.training.checkpoints import made_up_checkpoint
 from tests.training.loop import Loop
 
 MakeLoop = Callable[..., Loop]
@@ -46,6 +50,12 @@ def kill_after(loop: Loop, step: int) -> None:
             raise SystemExit
 
     loop.after_step = kill
+
+
+def flat_keys(tree: dict[str, Any], path: str = "") -> Iterator[str]:
+    """`group.key` of every value."""
+    for key, value in tree.items():
+        yield from flat_keys(value, f"{path}{key}.") if isinstance(value, dict) else [path + key]
 
 
 SYNCHRONOUS = ("pipeline.k=0", "training.steps=9", "runtime.checkpoint_every=4", "evaluation.early_every=2")
@@ -81,7 +91,7 @@ def test_a_killed_synchronous_run_ends_bit_identical(make_loop: MakeLoop) -> Non
     with pytest.raises(SystemExit):
         first.run()
     assert len(first.steps) == 7
-    first.folder.rewind(version_of(newest_checkpoint(first.folder.path)))
+    go_on(first.folder, first.config)
     second = make_loop(*SYNCHRONOUS, resume=True)
     assert second.run() is None
     assert timeless(second.steps) == timeless(whole.steps)
@@ -105,6 +115,29 @@ def test_a_stopped_asynchronous_run_trains_every_prompt_in_its_turn(make_loop: M
     prompts = [batch.prompt_index for _, batch in first.batches + second.batches]
     assert prompts == [batch.prompt_index for _, batch in whole.batches]
     assert all(row["lag_max"] <= 3 for row in second.steps)
+
+
+def test_an_asynchronous_run_killed_again_and_again_trains_what_the_curriculum_dictates(make_loop: MakeLoop) -> None:
+    """Five epochs of 12 prompts; after each death the steps since the checkpoint are done again, on the same prompts."""
+    settings = ("pipeline.k=3", "training.steps=20", "runtime.generators=2", "runtime.checkpoint_every=3")
+    last_done: dict[int, Batch] = {}
+    for number, death in enumerate((4, 5, 10, 16, None)):
+        loop = make_loop(*settings, resume=number > 0)
+        if death is None:
+            loop.run()
+        else:
+            kill_after(loop, death)
+            with pytest.raises(SystemExit):
+                loop.run()
+            go_on(loop.folder, loop.config)
+        last_done |= dict(loop.batches)
+    assert sorted(last_done) == list(range(20))
+    trained = [prompt for version in range(20) for prompt in last_done[version].prompt_index]
+    curriculum = Curriculum(12, loop.config.seed, None)
+    assert trained == [curriculum.draw()[0] for _ in range(60)]
+    assert all(trained.count(prompt) == 5 for prompt in range(12))
+    tokens = [row["generated_tokens"] for row in loop.steps]
+    assert tokens == list(itertools.accumulate(int(last_done[version].lengths.sum()) for version in range(20)))
 
 
 def test_compute_goes_on_where_it_stopped(make_loop: MakeLoop, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -172,6 +205,47 @@ def stopped(tmp_path: Path) -> Path:
 def test_a_resumed_run_has_its_own_configuration(stopped: Path) -> None:
     config = resumed_config(stopped, ("training.steps=400", "runtime.threads=2"))
     assert (config.training.lr, config.training.steps, config.runtime.threads) == (0.5, 400, 2)
+
+
+def test_what_changes_at_a_resume_is_kept_in_the_record(stopped: Path) -> None:
+    folder = RunFolder(stopped)
+    for version, settings in ((4, ("training.steps=400",)), (8, ()), (8, ("runtime.threads=2", "training.steps=400"))):
+        if version not in map(version_of, list_checkpoints(folder.checkpoints)):
+            made_up_checkpoint(stopped, version)
+        assert version_of(go_on(folder, resumed_config(stopped, settings))) == version
+    history = folder.read_record()["history"]
+    assert [(entry["from_version"], entry["changed"]) for entry in history] == [
+        (4, {"training.steps": [300, 400]}), (8, {}), (8, {"runtime.threads": [1, 2]}),
+    ]  # fmt: skip
+    assert load_config(folder.config) == resumed_config(stopped, ())
+
+
+def test_rows_that_a_checkpoint_counts_on_and_that_are_gone_are_said(
+    make_loop: MakeLoop, caplog: pytest.LogCaptureFixture
+) -> None:
+    first = make_loop()
+    stop_after(first, 4)
+    first.run()
+    first.folder.steps.write_bytes(b"".join(first.folder.steps.read_bytes().splitlines(keepends=True)[1:]))
+    go_on(first.folder, first.config)
+    (line,) = caplog.messages
+    assert line.endswith(
+        "steps.jsonl has 3 of the 4 rows that were written up to step 4; the run goes on without the others"
+    )
+    assert make_loop(resume=True).run() is None
+
+
+def test_other_prompts_under_the_same_name_are_refused(make_loop: MakeLoop) -> None:
+    first = make_loop("task.options.prompts=12")
+    stop_after(first, 2)
+    first.run()
+    with pytest.raises(UserError, match=r"prompts of task .* are not those that the run began with"):
+        make_loop("task.options.prompts=13", resume=True)
+
+
+def test_what_may_change_exists_and_falsifies_nothing() -> None:
+    assert set(MAY_CHANGE) <= set(flat_keys(load_config().model_dump()))
+    assert not {key.partition(".")[0] for key in MAY_CHANGE} & {"model", "task", "objective", "pipeline", "seed"}
 
 
 @pytest.mark.parametrize(

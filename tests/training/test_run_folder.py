@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-import math
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -11,8 +11,11 @@ from pathlib import Path
 import pytest
 
 from scalerl_mini.errors import UserError
-from scalerl_mini.training.run_folder import RunFolder, append_row, read_rows
+from scalerl_mini.training.checkpoint_names import list_checkpoints
+from scalerl_mini.training.row_log import append_row, read_rows
+from scalerl_mini.training.run_folder import RunFolder
 from scalerl_mini.training.watch import RowFollower
+from tests.training.checkpoints import made_up_checkpoint
 
 
 def make_run(path: Path) -> RunFolder:
@@ -110,44 +113,51 @@ def test_two_processes_cannot_train_in_one_folder(tmp_path: Path) -> None:
             pass
 
 
-def test_rows_come_back_and_what_is_not_finite_is_null(tmp_path: Path) -> None:
-    path = tmp_path / "rows.jsonl"
-    append_row(path, {"step": 1, "loss": math.nan, "by_level": {"hard": math.inf}})
-    append_row(path, {"step": 2, "loss": -0.5, "text": "zwei\nZeilen, Ümläute"})
-    assert read_rows(path) == [
-        {"step": 1, "loss": None, "by_level": {"hard": None}},
-        {"step": 2, "loss": -0.5, "text": "zwei\nZeilen, Ümläute"},
-    ]
-    assert len(path.read_bytes().splitlines()) == 2
-    assert read_rows(tmp_path / "absent.jsonl") == []
-
-
-@pytest.mark.parametrize("cut", [1, 7, 13])
-def test_a_torn_last_row_is_skipped_by_readers(tmp_path: Path, cut: int) -> None:
-    path = tmp_path / "rows.jsonl"
-    append_row(path, {"step": 1})
-    append_row(path, {"step": 22222})
-    path.write_bytes(path.read_bytes()[:-cut])
-    if cut == 1:  # only the line's end is missing: the row itself is whole
-        assert read_rows(path) == [{"step": 1}, {"step": 22222}]
-    else:
-        assert read_rows(path) == [{"step": 1}]
-
-
-def test_a_torn_row_is_gone_after_a_rewind(tmp_path: Path) -> None:
+def test_a_rewind_keeps_what_is_later_aside(tmp_path: Path) -> None:
     folder = make_run(tmp_path / "run")
     for step in (1, 2, 3):
         append_row(folder.steps, {"step": step})
+        folder.write_rollouts(step, [{"prompt": str(step)}])
     with folder.steps.open("a") as file:
         file.write('{"step": 4, "lo')
     append_row(folder.evals, {"step": 0})
     append_row(folder.evals, {"step": 3})
-    folder.rewind(2)
+    for version in (0, 2, 3):
+        made_up_checkpoint(folder.path, version)
+    assert folder.rewind(2) == {"steps": 2, "evals": 1}
     append_row(folder.steps, {"step": 3, "again": True})
     assert read_rows(folder.steps) == [{"step": 1}, {"step": 2}, {"step": 3, "again": True}]
     assert read_rows(folder.evals) == [{"step": 0}]
     assert read_rows(folder.path / "steps.rewound.jsonl") == [{"step": 3}]
     assert read_rows(folder.path / "evals.rewound.jsonl") == [{"step": 3}]
+    names = sorted(path.name for path in (folder.path / "rollouts").iterdir())
+    assert names == ["step-00001.jsonl", "step-00002.jsonl", "step-00003.rewound.jsonl"]
+    assert [path.name for path in list_checkpoints(folder.checkpoints)] == ["step-00002", "step-00000"]
+    assert (folder.checkpoints / "step-00003.damaged" / "trainer.json").exists()
+    folder.rewind(0)
+    assert read_rows(folder.path / "steps.rewound.jsonl")[1:] == [{"step": 1}, {"step": 2}, {"step": 3, "again": True}]
+    assert read_rows(folder.evals) == [{"step": 0}]
+
+
+@pytest.mark.parametrize("content", ["", "{", "\x00\x00", "[1]"])
+def test_a_spoilt_record_is_named(tmp_path: Path, content: str) -> None:
+    folder = make_run(tmp_path / "run")
+    (folder.path / "run.json").write_text(content)
+    with pytest.raises(UserError, match=r"cannot read .*run\.json .*restore it"):
+        folder.update_record(state="running")
+    assert (folder.path / "run.json").read_text() == content
+
+
+def test_the_end_of_a_run_is_told_even_where_it_cannot_be_written(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    folder = make_run(tmp_path / "run")
+    folder.record_end("stopped", "interrupted")
+    assert folder.read_record() == {"state": "stopped", "reason": "interrupted"}
+    shutil.rmtree(folder.path)
+    folder.record_end("failed", "trainer died")
+    (line,) = caplog.messages
+    assert line.startswith("run.json does not say how the run ended: ")
 
 
 def test_a_follower_sees_each_row_once_and_only_when_it_is_whole(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ import pytest
 from rich.console import Console
 
 from scalerl_mini.config import Config
-from scalerl_mini.training.run_folder import append_row
+from scalerl_mini.training.row_log import append_row
 from scalerl_mini.training.watch import FIRST_FIT, RunWatcher
 
 STEP: dict[str, Any] = {
