@@ -65,7 +65,11 @@ class Loop:
         self.control = Control.create(f"{self.prefix}.control", ["trainer", *self.roles])
         checkpoint = newest_checkpoint(folder) if resume else None
         self.spec = RunSpec(self.config, folder, self.control.path, self.prefix, model, checkpoint)
-        self.trainer = processes.build_trainer(self.spec, processes.Side.build(self.spec, "trainer"), self.control)
+        try:
+            self.trainer = processes.build_trainer(self.spec, processes.Side.build(self.spec, "trainer"), self.control)
+        except BaseException:
+            self.close()
+            raise
         self.generators = [self._generator(number) for number in range(len(self.roles))]
         self.random = random.Random(0)
         self.batches: list[tuple[int, Batch]] = []
