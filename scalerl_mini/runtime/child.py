@@ -44,12 +44,23 @@ def run_child(name: str, entry: str, args: tuple[Any, ...], control_path: Path, 
     except Stopped as stopped:
         print(f"{name}: {stopped}", flush=True)
     except UserError as error:
-        print(f"error: {error}", flush=True)
+        control.leave_words(name, str(error))
+        _say(f"error: {error}")
         sys.exit(NO_RESTART)
     except Exception as error:
         traceback.print_exc()
         sys.exit(NO_RESTART if isinstance(error, WouldComeAgain | FloatingPointError) else 1)
     control.beat(name, Stage.DONE)
+
+
+def _say(text: str) -> None:
+    """Print into the log; where the disk takes no more, let nothing that is still to be printed change the exit code."""
+    try:
+        print(text, flush=True)
+    except OSError:
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, 1)
+        os.dup2(nowhere, 2)
 
 
 def die_with_parent(parent: int) -> None:

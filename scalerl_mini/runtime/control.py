@@ -27,7 +27,9 @@ COUNTERS: dict[str, type[np.generic]] = {
     "loaded_version": np.int64,
     "loaded_checksum": np.int64,
 }
-_ROW = np.dtype([("started", np.float64), ("beat", np.float64), ("stage", np.int64), *COUNTERS.items()])
+_ROW = np.dtype(
+    [("started", np.float64), ("beat", np.float64), ("stage", np.int64), *COUNTERS.items(), ("words", "S1024")]
+)
 
 
 class Stage(IntEnum):
@@ -96,6 +98,7 @@ class Control:
         at their differences."""
         row = self._rows[self._index[role]]
         row["loaded_version"] = -1
+        row["words"] = b""
         row["started"] = time.monotonic()
         self.beat(role, Stage.STARTING)
 
@@ -132,6 +135,14 @@ class Control:
     def get(self, role: str, counter: str) -> float:
         """Value of one of the COUNTERS, an int for the integer ones."""
         return self._rows[counter][self._index[role]].item()
+
+    def leave_words(self, role: str, text: str) -> None:
+        """Say what `role` dies of, in 1024 bytes: on a full disk its log could not."""
+        self._rows["words"][self._index[role]] = text.encode()[:1024]
+
+    def words(self, role: str) -> str:
+        """What `role` said it died of; empty when it said nothing."""
+        return bytes(self._rows["words"][self._index[role]]).decode(errors="ignore")
 
     def close(self) -> None:
         """Let go of the mapping in this process."""

@@ -58,10 +58,14 @@ class ChildFailed(RuntimeError):
     """A role died or fell silent. `role`, `cause` (exit code, signal or silence), `log_path`, `log_tail`; `again`: a new
     process would fail in the same way, by the child's own word."""
 
-    def __init__(self, role: str, cause: str, log_path: Path, log_start: int = 0, *, again: bool = False) -> None:
+    def __init__(
+        self, role: str, cause: str, log_path: Path, log_start: int = 0, *, again: bool = False, words: str = ""
+    ) -> None:
+        """words: one clear line in the place of the cause, if the role left one."""
         self.role, self.cause, self.log_path, self.again = role, cause, log_path, again
         self.log_tail = last_words(log_path, log_start)
-        super().__init__(f"{role} {cause} (log: {log_path})" + (f"\n{self.log_tail}" if self.log_tail else ""))
+        more = f"\n{self.log_tail}" if self.log_tail and not words else ""
+        super().__init__(f"{words or f'{role} {cause}'} (log: {log_path})" + more)
 
 
 class Supervisor:
@@ -204,7 +208,8 @@ class Supervisor:
         return time.monotonic() - last - (self.start_timeout_s if starting else self.heartbeat_timeout_s)
 
     def _failure(self, name: str, cause: str, *, again: bool = False) -> ChildFailed:
-        return ChildFailed(name, cause, self.log_path(name), self._log_starts[name], again=again)
+        words = self.control.words(name)
+        return ChildFailed(name, cause, self.log_path(name), self._log_starts[name], again=again, words=words)
 
     def _notice_own_sleep(self) -> None:
         """After Ctrl-Z and fg the whole family was asleep: nobody is late before it has had time to speak again."""

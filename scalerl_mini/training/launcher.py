@@ -98,10 +98,10 @@ def _run(config: Config, folder: RunFolder, watcher: Watcher, model: Path, check
                 watcher.tell(f"{death}; going on from {checkpoint.name if checkpoint else 'the start'}")
     except KeyboardInterrupt:
         with interrupts_blocked():
-            folder.update_record(state="stopped", reason="interrupted")
+            folder.note(state="stopped", reason="interrupted")
         raise
     except Exception as failure:
-        folder.update_record(state="failed", reason=str(failure).partition("\n")[0] or repr(failure))
+        folder.note(state="failed", reason=str(failure).partition("\n")[0] or repr(failure))
         raise
     reason = watcher.reason or folder.read_record()["reason"]
     folder.update_record(state="stopped" if reason else "finished", reason=reason)

@@ -7,8 +7,10 @@ the trainer dies the whole run goes back to the newest checkpoint (`training.lau
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 
+from scalerl_mini.errors import UserError
 from scalerl_mini.runtime.control import Control, Stage
 from scalerl_mini.runtime.evaluation_board import EvaluationBoard
 from scalerl_mini.runtime.rollout_buffer import RolloutBuffer
@@ -48,7 +50,8 @@ class Restarts:
     def _write_down(self, death: ChildFailed, version: int) -> None:
         now = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
         row = {"role": death.role, "cause": death.cause, "version": version, "time": now}
-        self.folder.update_record(deaths=[*self.folder.read_record().get("deaths", []), row])
+        with contextlib.suppress(UserError):  # where the disk is the cause, it must not be hidden by what follows of it
+            self.folder.update_record(deaths=[*self.folder.read_record().get("deaths", []), row])
 
 
 def give_back(spec: RunSpec, control: Control, role: str, deadline_s: float) -> str:

@@ -134,13 +134,14 @@ class RunFolder:
             fcntl.flock(turn, fcntl.LOCK_EX)
             self.write_record(self.read_record() | changes)
 
-    def record_end(self, state: str, reason: str | None) -> None:
-        """How the run ended, into run.json. Where the disk does not take it that is only said: what ended the run is
-        what a person must hear."""
+    def note(self, **changes: Any) -> None:
+        """`update_record`, where something worse has happened: that the disk does not take it is only said."""
         try:
-            self.update_record(state=state, reason=reason)
+            self.update_record(**changes)
         except (OSError, UserError) as error:
-            log.warning("run.json does not say how the run ended: %s", error)
+            log.warning(
+                "not in run.json: %s (%s)", ", ".join(f"{key} = {value}" for key, value in changes.items()), error
+            )
 
     def rewind(self, version: int) -> dict[str, int]:
         """Before the run goes on at `version`: what is of later steps leaves it and is kept aside, under names that

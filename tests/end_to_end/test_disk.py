@@ -43,7 +43,7 @@ def on_small_disk(disk: Path, size: str, script: str, keep: Path) -> tuple[int, 
         f"mount -t tmpfs -o size={size} tmpfs {disk} || exit 99\n{script}\ncode=$?\ncp -a {disk}/. {keep}\nexit $code"
     )
     before = shared_memory()
-    done = subprocess.run(["unshare", "-m", "sh", "-c", text], capture_output=True, text=True, timeout=300)
+    done = subprocess.run(["unshare", "-m", "sh", "-c", text], capture_output=True, text=True, timeout=900)
     assert shared_memory() <= before | others(), "shared memory is left behind"
     return done.returncode, done.stdout + done.stderr
 
@@ -70,7 +70,7 @@ def goes_on(run: Path, steps: int) -> None:
     found = list_checkpoints(run / "checkpoints")
     for checkpoint in found:
         verify(checkpoint)
-    code, text = Launched("--resume", str(run), settings=(f"training.steps={version_of(found[0]) + steps}",)).end()
+    code, text = Launched("--resume", str(run), settings=(f"training.steps={version_of(found[0]) + steps}",)).end(600)
     assert code == 0, text
     rows = read_rows(run / "steps.jsonl")
     assert [row["step"] for row in rows] == list(range(1, version_of(found[0]) + steps + 1))
@@ -125,12 +125,12 @@ def test_a_disk_that_cannot_be_written_is_found_before_the_start(tmp_path: Path)
 def test_a_log_or_the_whole_folder_is_deleted_while_the_run_goes_on(tmp_path: Path, what: str, word: str) -> None:
     folder = tmp_path / "run"
     run = Launched("--out", str(folder), settings=(*TINY, "training.steps=500", "runtime.checkpoint_every=2"))
-    run.wait_for(lambda: steps_done(folder) >= 3, "three steps")
+    run.wait_for(lambda: steps_done(folder) >= 3, "three steps", 600)
     if what:
         (folder / what).unlink()
     else:
         folder.rename(tmp_path / "elsewhere")
-    code, text = run.end()
+    code, text = run.end(600)
     assert code == 1, text
     one_clear_line(text, str(folder), word, "train --resume")
     assert run.left_behind() == []
@@ -145,14 +145,14 @@ def test_a_log_or_the_whole_folder_is_deleted_while_the_run_goes_on(tmp_path: Pa
 def test_a_log_torn_in_the_middle_is_found_before_the_start(tmp_path: Path) -> None:
     folder = tmp_path / "run"
     run = Launched("--out", str(folder), settings=(*TINY, "training.steps=500", "runtime.checkpoint_every=2"))
-    run.wait_for(lambda: steps_done(folder) >= 3, "three steps")
+    run.wait_for(lambda: steps_done(folder) >= 3, "three steps", 600)
     os.kill(run.process.pid, signal.SIGKILL)
-    run.end()
+    run.end(600)
     time.sleep(0.5)
     lines = (folder / "steps.jsonl").read_bytes().splitlines(keepends=True)
     spoilt = b"".join([lines[0], lines[1][:40] + b"\n", *lines[2:]])
     (folder / "steps.jsonl").write_bytes(spoilt)
-    code, text = Launched("--resume", str(folder)).end()
+    code, text = Launched("--resume", str(folder)).end(600)
     assert code == 2
     assert "steps.jsonl, line 2 is not a row of this log; mend or delete that line" in " ".join(text.split())
     assert (folder / "steps.jsonl").read_bytes() == spoilt

@@ -32,12 +32,12 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for number in range(KILLS):
         run = Launched(*arguments, settings=settings)
         target = 3 + number * 5 + chance.randrange(3)
-        run.wait_for(lambda: steps_done(folder) >= target, f"step {target}")  # noqa: B023
+        run.wait_for(lambda: steps_done(folder) >= target, f"step {target}", 600)  # noqa: B023
         run.process.kill()
-        run.end()
+        run.end(600)
         assert not [one for one in run.left_behind() if isinstance(one, psutil.Process)]
         arguments, settings = ("--resume", str(folder)), ()
-    code, text = Launched(*arguments).end()
+    code, text = Launched(*arguments).end(600)
     assert code == 0, text
     return folder
 

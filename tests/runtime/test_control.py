@@ -77,3 +77,13 @@ def test_last_seen_reads_like_a_sentence(control: Control, monkeypatch: pytest.M
     seen = control.last_beat("generator-0")
     monkeypatch.setattr(time, "monotonic", lambda: seen + 3.2)
     assert control.last_seen("generator-0") == "generator-0 last seen GENERATING 3.2 s ago"
+
+
+def test_last_words_reach_another_process_and_are_cut_to_their_room(control: Control) -> None:
+    other = Control.attach(control.path)
+    assert other.words("trainer") == ""
+    control.leave_words("trainer", "the disk is full")
+    control.leave_words("generator-0", "ü" * 2000)
+    assert other.words("trainer") == "the disk is full"
+    assert other.words("generator-0") == "ü" * 512
+    assert other.words("generator-1") == ""

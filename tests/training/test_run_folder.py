@@ -152,12 +152,12 @@ def test_the_end_of_a_run_is_told_even_where_it_cannot_be_written(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     folder = make_run(tmp_path / "run")
-    folder.record_end("stopped", "interrupted")
+    folder.note(state="stopped", reason="interrupted")
     assert folder.read_record() == {"state": "stopped", "reason": "interrupted"}
     shutil.rmtree(folder.path)
-    folder.record_end("failed", "trainer died")
+    folder.note(state="failed", reason="trainer died")
     (line,) = caplog.messages
-    assert line.startswith("run.json does not say how the run ended: ")
+    assert line.startswith("not in run.json: state = failed, reason = trainer died (")
 
 
 def test_a_follower_sees_each_row_once_and_only_when_it_is_whole(tmp_path: Path) -> None:
