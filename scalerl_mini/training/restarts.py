@@ -50,7 +50,7 @@ class Restarts:
     def _write_down(self, death: ChildFailed, version: int) -> None:
         now = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
         row = {"role": death.role, "cause": death.cause, "version": version, "time": now}
-        with contextlib.suppress(OSError, UserError):  # where the disk is the cause, it must not be hidden by what follows of it
+        with contextlib.suppress(OSError, UserError):  # a disk that takes no more must not hide the death it caused
             self.folder.update_record(deaths=[*self.folder.read_record().get("deaths", []), row])
 
 
