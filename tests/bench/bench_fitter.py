@@ -186,19 +186,23 @@ def main():
     options = parser.parse_args()
     some = runs(options.curves)
     fit(some[0].curve)
-    found = {"rivals": rivals(some), "bulk": bulk(some)}
-    found["fit_with_intervals_ms"] = found["rivals"]["scalerl-mini, with intervals"]["ms"]
-    found["10000_with_intervals_s"] = 10.0 * found["fit_with_intervals_ms"]
-    found["worst_sse_excess"] = exactness(runs(1000, 5))
     half = Spec(phi=0.0, sigma_range=(0.003, 0.01), ratio_range=(2.0, 8.0), n_range=(30, 75))
-    found["power_off_by_tenth"] = power_trap(runs(400, 6, half))
     within = Spec(phi=0.0, sigma_range=(0.003, 0.01), ratio_range=(1.5, 8.0), R0=0.3, n_range=(14, 40), A=0.6)
-    found["paper_grid"] = paper_parity(runs(options.parity, 7, within))
-    found["fuzz"] = fuzz(options.fuzz)
-    text = json.dumps(found, indent=2)
-    print(text)
+    parts = {
+        "rivals": lambda: rivals(some),
+        "bulk": lambda: bulk(some),
+        "worst_sse_excess": lambda: exactness(runs(1000, 5)),
+        "power_off_by_tenth": lambda: power_trap(runs(400, 6, half)),
+        "paper_grid": lambda: paper_parity(runs(options.parity, 7, within)),
+        "fuzz": lambda: fuzz(options.fuzz),
+    }
+    found = {}
+    for name, part in parts.items():
+        found[name] = part()
+        print(f"{name}: {json.dumps(found[name], indent=2)}", flush=True)
+    found["10000_with_intervals_s"] = 10.0 * found["rivals"]["scalerl-mini, with intervals"]["ms"]
     if options.json:
-        options.json.write_text(text + "\n")
+        options.json.write_text(json.dumps(found, indent=2) + "\n")
 
 
 if __name__ == "__main__":
