@@ -245,7 +245,9 @@ def test_other_prompts_under_the_same_name_are_refused(make_loop: MakeLoop) -> N
 
 def test_what_may_change_exists_and_falsifies_nothing() -> None:
     assert set(MAY_CHANGE) <= set(flat_keys(load_config().model_dump()))
-    groups = {key.partition(".")[0] for key in MAY_CHANGE if key != "task.grade_workers"}  # how many, not what they grade
+    groups = {
+        key.partition(".")[0] for key in MAY_CHANGE if key != "task.grade_workers"
+    }  # how many, not what they grade
     assert not groups & {"model", "task", "objective", "pipeline", "seed"}
 
 
