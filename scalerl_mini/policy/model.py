@@ -66,6 +66,16 @@ class Policy:
         eos = self.tokenizer.eos_token_id if eos is None else eos
         return frozenset([eos] if isinstance(eos, int) else eos or [])
 
+    @property
+    def active_experts(self) -> float:
+        """Share of its experts that a token passes through: 1 for a dense model.
+
+        Two rounding-close router scores may choose differently in generator and trainer, so single log-probabilities of a
+        mixture can differ by far more than rounding (2510.11370 replays the choices; we do not).
+        """
+        experts = getattr(self.config, "num_experts", None) or getattr(self.config, "num_local_experts", None)
+        return self.config.num_experts_per_tok / experts if experts else 1.0
+
     def encode(self, text: str) -> list[int]:
         """Token ids of a text, with no special token added."""
         return self.tokenizer.encode(text, add_special_tokens=False)

@@ -18,10 +18,13 @@ from scalerl_mini.training.batch import Batch
 
 
 def multiplied_parameters(policy: Policy) -> int:
-    """Parameters that multiply each token: all but the input embedding, which counts only where it is also the head."""
-    parameters = sum(tensor.numel() for tensor in policy.named_tensors().values())
+    """Parameters that multiply each token: all but the input embedding, which counts only where it is also the head, and
+    of the experts of a mixture only the share that a token passes through."""
+    sizes = {name: tensor.numel() for name, tensor in policy.named_tensors().items()}
+    experts = sum(size for name, size in sizes.items() if ".experts." in name)
     embedding = policy.model.get_input_embeddings().weight
-    return parameters if embedding is policy.head_weight else parameters - embedding.numel()
+    unused = 0 if embedding is policy.head_weight else embedding.numel()
+    return sum(sizes.values()) - unused - round(experts * (1 - policy.active_experts))
 
 
 @dataclass

@@ -8,7 +8,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 README = """# {name}
 
-A {parameters:,}-parameter Qwen3 (fp32, 24-token vocabulary) that adds numbers of {low} to {high} digits by columns,
+A {parameters:,}-parameter {kind} (fp32, 24-token vocabulary) that adds numbers of {low} to {high} digits by columns,
 carelessly. Trained from scratch by imitation of made-up demonstrations, with
 
     {command}
@@ -39,5 +39,8 @@ def ship(
         f"python -m scalerl_mini.warmstart --seed {seed} --size {size}"
         f" --min-digits {low} --max-digits {high} --out {out.name}"
     )
-    text = README.format(name=out.name, parameters=model.num_parameters(), low=low, high=high, command=command)
+    kind = "Qwen3-MoE" if getattr(model.config, "num_experts", 0) else "Qwen3"
+    text = README.format(
+        name=out.name, kind=kind, parameters=model.num_parameters(), low=low, high=high, command=command
+    )
     (out / "README.md").write_text(text, encoding="utf-8")
