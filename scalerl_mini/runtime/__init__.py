@@ -13,6 +13,8 @@ The trainer is the single authority. It *issues* a ticket for each group into a 
 Generators load the newest weights, *claim* the lowest issued sequence, sample the group and *commit* it. The trainer
 takes batch v, the sequences [vP, (v+1)P), strictly in order, trains, publishes version v + 1 in the weight channel, and
 only then frees those slots and issues new tickets. gate.py proves that lag <= k and that somebody can always move.
+Held-out prompts go round on an EvaluationBoard of their own. When a generator dies the launcher has what it held handed
+out again and starts another; when the trainer dies all of this is thrown away and made anew from a checkpoint.
 
 | who | waits for | unblocked by | for ever? |
 |---|---|---|---|
@@ -23,12 +25,15 @@ only then frees those slots and issues new tickets. gate.py proves that lag <= k
 | trainer | batch v | the generators' commits; a dead one's groups are issued again | no: deadline, heartbeat |
 | trainer | room to publish | nobody: the buffer that is not current is always free | never waits |
 | any | the rollout buffer's lock | its holder, within microseconds; the kernel when the holder dies | no |
-| launcher | the end of a child | the stop flag, then SIGTERM, then SIGKILL | no: grace |
+| trainer | an evaluation | every prompt done; a dead one's prompts are handed out again | no: deadline, heartbeat |
+| launcher | a lock, to give back a dead one's work | its holder; or else a new life of the run | no: deadline |
+| launcher | the end of a child | the stop flag, then SIGKILL | no: grace |
 
 Numpy and the standard library only: a launcher that uses this package imports no torch.
 """
 
 from scalerl_mini.runtime.control import Control, Stage
+from scalerl_mini.runtime.evaluation_board import EvaluationBoard
 from scalerl_mini.runtime.gate import StalenessGate, Ticket
 from scalerl_mini.runtime.rollout_buffer import BufferShape, ClaimLost, Finish, RolloutBuffer, SlotState
 from scalerl_mini.runtime.segment import Segment
@@ -42,6 +47,7 @@ __all__ = [
     "ChildFailed",
     "ClaimLost",
     "Control",
+    "EvaluationBoard",
     "Finish",
     "Role",
     "RolloutBuffer",
