@@ -186,11 +186,9 @@ class Supervisor:
             self._start_role(name)
 
     def _check_heartbeats(self) -> None:
-        """Kill and report the role that is most overdue. Who waits for a lock is not: the holder is. Afterwards nobody is
-        late before it has had time to speak again, since it may only have waited for the one that was killed."""
-        late = [name for name in self._running() if self._overdue_s(name) > 0]
-        late = [name for name in late if self.pid(name) not in lock_waiters()]
-        if not late:
+        """Kill and report the role that is most overdue. Afterwards nobody is late before it has had time to speak again,
+        since it may only have waited for the one that was killed."""
+        if not (late := self._late()):
             return
         name = max(late, key=self._overdue_s)
         cause = f"was silent in stage {self.control.stage(name).name} ({self.control.last_seen(name)})"
@@ -200,6 +198,11 @@ class Supervisor:
         self._children[name].join()
         self._awake_since = time.monotonic()
         raise self._failure(name, cause)
+
+    def _late(self) -> list[str]:
+        """Roles that should have been seen by now. Who waits for a lock is not late: the holder is."""
+        late = [name for name in self._running() if self._overdue_s(name) > 0]
+        return [name for name in late if self.pid(name) not in lock_waiters()]
 
     def _overdue_s(self, name: str) -> float:
         """Seconds since the role should have been seen; negative while it is in time."""
@@ -222,9 +225,14 @@ class Supervisor:
         return [name for name, child in self._children.items() if child.exitcode is None]
 
     def _wait_for_end(self, seconds: float) -> bool:
-        """True when all children ended within `seconds`."""
+        """True when all children ended within `seconds`; one that falls silent meanwhile is killed, also for the sake of
+        those who wait for its lock in order to save their work."""
         end = time.monotonic() + seconds
         while self._running() and time.monotonic() < end:
+            self._notice_own_sleep()
+            for name in self._late():
+                self._children[name].kill()
+                self._awake_since = time.monotonic()
             time.sleep(_POLL_S)
         return not self._running()
 

@@ -78,8 +78,9 @@ def test_who_waits_for_a_lock_is_not_to_blame_and_gets_time_to_speak(
     ]
     with Supervisor(roles, control, tmp_path, 1.5) as supervisor:
         waiter = supervisor.pid("one")
-        assert death_of(supervisor).role == "two"
+        eventually(lambda: control.stage("two") == Stage.GENERATING, "two has spoken last")
         assert control.last_beat("one") < control.last_beat("two")
+        assert death_of(supervisor).role == "two"
         supervisor._children.pop("two")
         eventually(lambda: supervisor.poll() or control.stage("one") == Stage.WAITING, "one has the lock")
         assert supervisor.pid("one") == waiter
@@ -99,6 +100,17 @@ def test_after_a_kill_the_others_have_time_to_speak(control: Control, tmp_path: 
         supervisor._children.pop(first)
         assert {first, death_of(supervisor).role} == {"one", "two"}
         assert time.monotonic() - killed > 0.9
+
+
+def test_a_stop_does_not_wait_for_somebody_who_is_frozen(control: Control, tmp_path: Path) -> None:
+    with Supervisor([worker(control, "one")], control, tmp_path, 0.7) as supervisor:
+        eventually(lambda: control.stage("one") == Stage.WAITING, "one is at work")
+        pid = supervisor.pid("one")
+        os.kill(pid, signal.SIGSTOP)
+        start = time.monotonic()
+        supervisor.stop(600.0)
+        assert not alive(pid)
+        assert time.monotonic() - start < 60.0
 
 
 @pytest.mark.parametrize(
