@@ -14,6 +14,7 @@ import multiprocessing
 import os
 import sys
 import time
+import traceback
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -63,6 +64,8 @@ def launch(arguments: list[str], console: Path, pids: Path) -> int:
         code = 0
     except SystemExit as ending:
         code = int(ending.code or 0)
+    except BaseException:
+        traceback.print_exc()
     finally:
         with contextlib.suppress(ValueError, OSError):
             sys.stdout.flush()
