@@ -27,6 +27,8 @@ from scalerl_mini.config_groups import (
 from scalerl_mini.errors import UserError
 from scalerl_mini.recipes import recipe_tree
 
+DEEPEST = 20  # names in the key of a setting; a task's options may be nested
+
 
 class Config(Group):
     """The whole tree."""
@@ -79,7 +81,7 @@ def _read_toml(path: Path) -> dict[str, Any]:
         return tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise UserError(f"cannot read configuration {path}: {error.strerror}; give --config a TOML file") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except (ValueError, RecursionError) as error:  # also no UTF-8, numbers too long, brackets too deep
         hint = "train --dry-run prints a valid one"
         raise UserError(f"configuration {path} is not valid TOML: {error}; {hint}") from None
 
@@ -88,8 +90,8 @@ def _apply_setting(tree: dict[str, Any], setting: str) -> str:
     """Lay one `key=value` over the tree; returns the key."""
     key, separator, text = setting.partition("=")
     keys = [name.strip() for name in key.split(".")]
-    if not separator or not all(keys):
-        raise UserError(f"--set {setting!r}: write it as group.key=value, for example training.steps=20")
+    if not separator or not all(keys) or len(keys) > DEEPEST:
+        raise UserError(f"--set {setting!r:.80}: write it as group.key=value, for example training.steps=20")
     node = tree
     for name in keys[:-1]:
         node = node.setdefault(name, {})
@@ -100,11 +102,12 @@ def _apply_setting(tree: dict[str, Any], setting: str) -> str:
 
 
 def _parse_value(text: str) -> Any:
-    """A TOML value, or the bare text itself."""
+    """A TOML value, or the bare text itself; text that would go on to other keys is no value."""
     try:
-        return tomllib.loads(f"value = {text}")["value"]
-    except tomllib.TOMLDecodeError:
+        tree = tomllib.loads(f"value = {text}")
+    except (ValueError, RecursionError):
         return text
+    return tree["value"] if len(tree) == 1 else text
 
 
 def _explain(error: ValidationError, path: Path | None, set_keys: set[str]) -> str:
@@ -118,12 +121,12 @@ def _explain(error: ValidationError, path: Path | None, set_keys: set[str]) -> s
     given = "--set" if by_setting else str(path)
     known = ", ".join(_group(location if first["type"] == "model_type" else location[:-1]).model_fields)
     if first["type"] == "extra_forbidden":
-        return f"unknown configuration key {key} in {given}; known keys here: {known}"
+        return f"unknown configuration key {key:.80} in {given}; known keys here: {known}"
     if first["type"] == "model_type":
         return f"configuration key {key} in {given} is a group; set one of its keys: {known}"
     message = first["msg"].removeprefix("Value error, ")
     more = f" (and {error.error_count() - 1} more)" if error.error_count() > 1 else ""
-    return f"configuration key {key} in {given}: {message}, got {first['input']!r}{_meaning(location)}{more}"
+    return f"configuration key {key} in {given}: {message}, got {first['input']!r:.80}{_meaning(location)}{more}"
 
 
 def _meaning(location: list[str]) -> str:

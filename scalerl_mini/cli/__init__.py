@@ -61,6 +61,9 @@ def main() -> None:
     except click.ClickException as error:
         context = getattr(error, "ctx", None)
         _refuse(f"{error.format_message()} See {context.command_path if context else 'scalerl-mini'} --help")
+    except OSError as error:  # a name too long, a full disk, a loop of links: the system's word is the cause
+        click.echo("error: " + " ".join(f"{error.strerror or error}: {error.filename or ''}"[:500].split()), err=True)
+        sys.exit(1)
     except click.exceptions.Abort:
         click.echo("interrupted", err=True)
         sys.exit(130)

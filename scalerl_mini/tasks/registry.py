@@ -25,10 +25,18 @@ def load_task(name: str, **options: object) -> Task:
     factory = BUILT_IN[name] if name in BUILT_IN else _find_class(name)
     try:
         inspect.signature(factory).bind(**options)
+    except ValueError as error:
+        raise UserError(f"task.name: {name!r} is no Task, and cannot be called like one ({error})") from error
     except TypeError as error:
         known = ", ".join(inspect.signature(factory).parameters) or "none"
         raise UserError(f"task options of {name!r}: {error}; its options are: {known}") from error
-    task = factory(**options)
+    try:
+        task = factory(**options)
+    except UserError:
+        raise
+    except (Exception, SystemExit) as error:  # whatever a class of the user's own may raise
+        reason = f"{type(error).__name__}: {error}"
+        raise UserError(f"task {name!r} cannot be built ({reason}); check task.options and the class") from error
     if not isinstance(task, Task):
         raise UserError(f"task.name: {name!r} is no Task; it needs name, train, held_out and grade(prompt, completion)")
     return task
@@ -42,7 +50,7 @@ def _find_class(name: str) -> Callable[..., Task]:
         )
     try:
         factory = getattr(_import(location), class_name)
-    except Exception as error:  # whatever a file of the user's own may raise
+    except (Exception, SystemExit) as error:  # whatever a file of the user's own may raise
         reason = f"{type(error).__name__}: {error}"
         raise UserError(f"task.name: {name!r} cannot be loaded ({reason}); check the spelling and the file") from error
     if not callable(factory):

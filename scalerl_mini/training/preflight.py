@@ -5,6 +5,7 @@ A mistake found here costs a second and leaves nothing behind; found by the trai
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,7 @@ def preflight(config: Config) -> Path:
     folder = resolve_model(config.model.name)
     _check_weights(folder)
     task = load_task(config.task.name, **config.task.options)
+    _check_prompts(task)
     needed, found = config.pipeline.prompts_per_step, len(task.train)
     if needed > found:
         raise UserError(
@@ -44,11 +46,10 @@ def preflight(config: Config) -> Path:
 def resolve_model(name: str) -> Path:
     """The local folder of a model: builtin:NAME, a folder, or a hub name (taken from the local cache or downloaded)."""
     if name.startswith("builtin:"):
-        folder = MODELS / name.removeprefix("builtin:")
-        if not folder.is_dir():
-            known = ", ".join(f"builtin:{path.name}" for path in sorted(MODELS.iterdir()) if path.is_dir())
-            raise UserError(f"model.name = {name!r} is unknown; built in: {known}")
-        return folder
+        known = {f"builtin:{path.name}": path for path in sorted(MODELS.iterdir()) if path.is_dir()}
+        if name not in known:
+            raise UserError(f"model.name = {name!r} is unknown; built in: {', '.join(known)}")
+        return known[name]
     folder = Path(name)
     if not folder.is_dir() and name.count("/") == 1 and not name.startswith((".", "/", "~")):
         folder = _from_hub(name)
@@ -79,6 +80,19 @@ def _check_weights(folder: Path) -> None:
             safe_open(path, framework="numpy")
         except SafetensorError as error:
             raise UserError(f"model weights {path} cannot be read ({error}); copy or download them again") from None
+
+
+def _check_prompts(task: Task) -> None:
+    """Both sets are sequences of prompts with text: a class of the user's own may hold anything."""
+    for part in ("train", "held_out"):
+        prompts = getattr(task, part)
+        if not isinstance(prompts, Sequence):
+            raise UserError(f"task {task.name}: {part} is a {type(prompts).__name__}; make it a list of Prompt")
+        for number, prompt in enumerate(prompts):
+            if not (isinstance(getattr(prompt, "text", None), str) and isinstance(getattr(prompt, "level", None), str)):
+                raise UserError(
+                    f"task {task.name}: {part}[{number}] is {prompt!r:.80}; make it a Prompt of three texts"
+                )
 
 
 def _longest_prompt(task: Task, tokenizer: _Tokenizer) -> int:
