@@ -17,14 +17,15 @@ from contextlib import suppress
 import tomli_w
 
 from scalerl_mini.config_groups import TaskConfig
+from scalerl_mini.errors import UserError
 from scalerl_mini.tasks.grade import Grade, Verdict, failed
 
 START_S = 120.0  # to build the task: it may load a data set
 LONGEST_REPLY = 65536
 
 
-class GraderFailed(RuntimeError):
-    """The task could be built in this process but not in a worker."""
+class GraderFailed(UserError):
+    """The task could be built in this process but not in a worker: its owner must mend it, a restart would not."""
 
 
 class WorkerDied(Exception):
