@@ -20,7 +20,7 @@ from scalerl_mini.scaling import Fit, fit, read_curve
 from scalerl_mini.scaling.compare import Pair, Recipe, compare
 from scalerl_mini.scaling.held import CEILING
 
-LAST_EVALUATIONS = 3
+LAST_EVALUATIONS, NEAR = 3, 1.05  # evaluations come at equal steps, where compute differs by a few per cent
 
 
 @dataclass(frozen=True)
@@ -102,13 +102,14 @@ def markdown(ranking: Ranking) -> str:
             f"| against {ranking.pairs[0].first} | higher there | ceiling | efficiency at the common A |",
             "|---|---|---|---|",
             *map(_pair_row, ranking.pairs),
+            *(f"| {name} | off the law | - | - |" for name, runs in ranking.fits.items() if _off_the_law(runs)),
         ]
     return "\n".join(lines) + "\n"
 
 
 def pass_rate_at(one: Fit, compute: float) -> float:
-    """Mean of the last evaluations at or below a compute."""
-    within = one.curve.score[one.curve.compute <= compute * (1 + 1e-9)]
+    """Mean of the last evaluations up to a compute."""
+    within = one.curve.score[one.curve.compute <= NEAR * compute]
     return float(np.mean(within[-LAST_EVALUATIONS:])) if len(within) else float("nan")
 
 
@@ -130,6 +131,11 @@ def _ceiling(ranking: Ranking, name: str) -> str:
     low, high = pooled.interval()
     value = f"{pooled.value:.3f} " if any(one.A is not None for one in ranking.fits[name]) else ""
     return f"{value}[{low:.3f}, {high:.3f}]"
+
+
+def _off_the_law(runs: list[Fit]) -> bool:
+    """Whether there are runs, and the law holds for none."""
+    return bool(runs) and all(one.surface is None for one in runs)
 
 
 def _over_runs(runs: list[Fit], name: str, form: str) -> str:

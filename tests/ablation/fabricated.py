@@ -69,7 +69,10 @@ with RunFolder(folder).lock():
     if (study / f"fail-{folder.parent.name}").exists():
         sys.exit("no such model")
     write(state="running", reason=None)
+    end = time.monotonic() + 100  # a test that forgets to let go fails, it does not hang
     while (study / f"hold-{folder.parent.name}").exists():
+        if time.monotonic() > end:
+            sys.exit("held too long")
         time.sleep(0.02)
     say("ended")
     write(state="finished", reason=None)

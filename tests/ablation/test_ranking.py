@@ -98,9 +98,11 @@ def test_a_run_off_the_law_is_shown_with_its_status(tmp_path: Path) -> None:
     ended_run(tmp_path / "a" / "seed-0", 1)
     ended_run(tmp_path / "b" / "seed-0", 2, a=0.1)
     ended_run(tmp_path / "c" / "seed-0", 3, points=3)
-    text = write(rank(study(tmp_path, "a", "b", "c", seeds=1)))
+    ended_run(tmp_path / "d" / "seed-0", 4)
+    text = write(rank(study(tmp_path, "a", "b", "c", "d", seeds=1)))
     assert "| no_rise |" in text
     assert "| too_few_points |" in text
+    assert [f"| {name} | off the law | - | - |" in text for name in "abcd"] == [False, True, True, False]
 
 
 def test_nothing_to_rank(tmp_path: Path) -> None:

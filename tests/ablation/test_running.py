@@ -19,7 +19,7 @@ from scalerl_mini.ablation import running
 from scalerl_mini.ablation.running import ended, run_study, runs_at_once
 from tests.ablation.fabricated import COMMAND, diary, study
 
-SECONDS = 200.0
+SECONDS = 100.0
 WHOLE = [f"{name} seed-{seed} {what}" for seed in (0, 1) for name in "ab" for what in ("started", "ended")]
 # A study in a process of its own, so that it can be killed.
 PROCESS = """
