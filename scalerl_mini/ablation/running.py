@@ -7,7 +7,6 @@ When the study itself is killed hard, the run it had started goes on: the next c
 from __future__ import annotations
 
 import contextlib
-import json
 import signal
 import subprocess
 import sys
@@ -32,7 +31,7 @@ def ended(folder: Path) -> bool:
     """Whether a run came to its own end: its last step, or a stop by its own rule."""
     try:
         record = RunFolder(folder).read_record()
-    except (OSError, json.JSONDecodeError):
+    except UserError:
         return False
     return record.get("state") == "finished" or (
         record.get("state") == "stopped" and record.get("reason") != "interrupted"
