@@ -23,8 +23,10 @@ class ModelConfig(Group):
     """Which policy is trained."""
 
     name: str = Field("builtin:tiny-adder", description="Hugging Face folder or name, or builtin:NAME.")
-    dtype: Literal["float32", "bfloat16"] = Field(
-        "float32", description="Precision of the body in both processes; the optimiser always keeps fp32 masters."
+    dtype: Literal["float32", "bfloat16", "float16"] = Field(
+        "float32",
+        description="Precision of the body in both processes; the optimiser always keeps fp32 masters, and scales the "
+        "loss of a float16 body.",
     )
     fp32_head: Literal["both", "generator", "trainer", "none"] = Field(
         "both", description="Which side computes logits in fp32 (paper section 3); true is both, false is none."

@@ -21,10 +21,12 @@ Terms = tuple[Tensor, Tensor]  # terms [N, T] and bounded [N, T] bool
 @dataclass(frozen=True)
 class PolicyLoss:
     """`loss`: scalar to minimise. `metrics`: sums over the mask (tokens, ratio_sum, ...) that add up over micro-batches;
-    divide them by `tokens` once, at the end."""
+    divide them by `tokens` once, at the end. Those that end in `_max` are maxima. `bounded`: bool [N, T], tokens that were
+    clipped or capped."""
 
     loss: Tensor
     metrics: dict[str, float]
+    bounded: Tensor
 
 
 def cispo(logprobs: Tensor, log_ratio: Tensor, advantages: Tensor, mask: Tensor, eps_max: float = 5.0) -> Terms:
@@ -112,7 +114,8 @@ def policy_loss(
         gap = torch.where(mask, reference_logprobs - logprobs, zero).clamp(-MAX_LOG_RATIO, MAX_LOG_RATIO)
         terms = terms - kl_coefficient * (gap.exp() - 1 - gap)
     loss = -(torch.where(mask, weights, zero.to(weights.dtype)) * torch.where(mask, terms, zero)).sum()
-    return PolicyLoss(loss, _metrics(log_ratio.detach(), bounded, advantages, mask))
+    bounded = bounded & mask
+    return PolicyLoss(loss, _metrics(log_ratio.detach(), bounded, advantages, mask), bounded)
 
 
 def _correction(ratio: Tensor, kind: str, cap: float) -> Tensor:
@@ -128,7 +131,8 @@ def _correction(ratio: Tensor, kind: str, cap: float) -> Tensor:
 
 @torch.no_grad()
 def _metrics(log_ratio: Tensor, bounded: Tensor, advantages: Tensor, mask: Tensor) -> dict[str, float]:
-    """Sums over the mask. `mismatch_kl_sum` is the k3 estimate of KL(generator || trainer): rho - 1 - log rho."""
+    """Sums over the mask, and maxima. `mismatch_kl_sum` is the k3 estimate of KL(generator || trainer): rho - 1 - log rho;
+    `logprob_gap_sum` and `_max` are of |log rho|."""
     tokens = int(mask.sum())
     inside = log_ratio[mask]
     ratio = inside.exp()
@@ -140,4 +144,6 @@ def _metrics(log_ratio: Tensor, bounded: Tensor, advantages: Tensor, mask: Tenso
         "capped_sum": float(bounded[mask].sum()),
         "capped_positive_sum": float(positive.sum()),
         "mismatch_kl_sum": float((ratio - 1 - inside).sum()),
+        "logprob_gap_sum": float(inside.abs().sum()),
+        "logprob_gap_max": float(inside.abs().max()) if tokens else 0.0,
     }

@@ -21,6 +21,7 @@ from scalerl_mini.config import Config
 from scalerl_mini.objective import policy_loss
 from scalerl_mini.policy.model import Policy
 from scalerl_mini.training.batch import Batch, MicroBatch
+from scalerl_mini.training.clipped_tokens import ClippedTokens
 from scalerl_mini.training.optimizer import Optimizer
 
 
@@ -29,27 +30,34 @@ class Learner:
 
     def __init__(self, policy: Policy, optimizer: Optimizer, config: Config, reference: Policy | None = None) -> None:
         self.policy, self.optimizer, self.config, self.reference = policy, optimizer, config, reference
+        self.clipped_tokens = ClippedTokens(policy.head_weight.shape[0])
 
     def update(self, batch: Batch) -> tuple[dict[str, Any], int]:
         """Train on one batch; returns the step's metrics and the tokens run forward and backward.
 
-        The metric `skipped` is None, or what was not finite; the weights are unchanged then.
+        The metric `skipped` is None, or what was not finite; the weights are unchanged then. They also are when the
+        scaled gradient of an fp16 body overflowed, which `overflows` counts: that is the loss scale finding its value.
         """
         sums: defaultdict[str, float] = defaultdict(float)
-        ratio_max, forward_tokens, loss = 0.0, 0, 0.0
+        maxima: defaultdict[str, float] = defaultdict(float)
+        forward_tokens, loss = 0, 0.0
         for micro in batch.micro_batches(self.config.training.micro_batch_tokens, self.policy.device):
             part, metrics, entropy = self._backward(micro)
             loss += part
             forward_tokens += len(micro.ids)
-            ratio_max = max(ratio_max, metrics.pop("ratio_max"))
             for name, value in (*metrics.items(), ("entropy_sum", entropy)):
-                sums[name] += value
+                if name.endswith("_max"):
+                    maxima[name] = max(maxima[name], value)
+                else:
+                    sums[name] += value
+        scale = {"loss_scale": self.optimizer.loss_scale, "overflows": self.optimizer.overflows}
         if not forward_tokens:
-            return _EMPTY | {"loss": 0.0, "grad_norm": 0.0, "skipped": _UNUSABLE if batch.unusable else None}, 0
+            skipped = _UNUSABLE if batch.unusable else None
+            return _EMPTY | {"loss": 0.0, "grad_norm": 0.0, "skipped": skipped} | scale, 0
         skipped, grad_norm = None, None
         if math.isfinite(loss):
             grad_norm = self.optimizer.step()
-            if not math.isfinite(grad_norm):
+            if not math.isfinite(grad_norm) and self.optimizer.overflows == scale["overflows"]:
                 skipped = f"the gradient norm is {grad_norm}"
         else:
             skipped = f"the loss is {loss}"
@@ -58,13 +66,16 @@ class Learner:
         return {
             "loss": loss,
             "ratio_mean": means["ratio"],
-            "ratio_max": ratio_max,
+            **maxima,
             "clamped_fraction": means["capped"],
             "clamped_positive_fraction": means["capped_positive"],
             "mismatch_kl": means["mismatch_kl"],
+            "logprob_gap_mean": means["logprob_gap"],
             "entropy": means["entropy"],
             "grad_norm": grad_norm,
             "skipped": skipped,
+            "loss_scale": scale["loss_scale"],
+            "overflows": self.optimizer.overflows,
         }, forward_tokens
 
     def _backward(self, micro: MicroBatch) -> tuple[float, dict[str, float], float]:
@@ -88,8 +99,10 @@ class Learner:
             kl_coefficient=objective.kl_coefficient,
             **objective.constants,
         )
-        result.loss.backward()
+        self.optimizer.scaled(result.loss).backward()
         self.optimizer.collect()
+        place = micro.row, micro.column
+        self.clipped_tokens.add(micro.ids[micro.targets], micro.advantages[micro.row], result.bounded[place])
         return float(result.loss.detach()), result.metrics, float(entropy.sum())
 
     def _score(self, policy: Policy, micro: MicroBatch) -> tuple[Tensor, Tensor]:
@@ -99,6 +112,15 @@ class Learner:
 
 
 _EMPTY: dict[str, Any] = dict.fromkeys(
-    ("ratio_mean", "ratio_max", "clamped_fraction", "clamped_positive_fraction", "mismatch_kl", "entropy")
+    (
+        "ratio_mean",
+        "ratio_max",
+        "clamped_fraction",
+        "clamped_positive_fraction",
+        "mismatch_kl",
+        "logprob_gap_mean",
+        "logprob_gap_max",
+        "entropy",
+    )
 )
 _UNUSABLE = "no behaviour log-probability of the batch is finite"

@@ -1,22 +1,34 @@
-"""AdamW with fp32 master weights, linear warm-up and gradient clipping (paper section 4).
+"""AdamW with fp32 master weights, linear warm-up, gradient clipping (paper section 4) and a loss scale for fp16.
 
-With a bf16 body the optimiser updates fp32 copies and rounds them back after each step: at learning rates of 5e-7 an
+With a bf16 or fp16 body the optimiser updates fp32 copies and rounds them back after each step: at learning rates of 5e-7 an
 update of a bf16 weight would be rounded away. Gradients of micro-batches are summed in fp32 for the same reason: the small
 terms of a long sum would be lost in bf16. With an fp32 body the masters are the parameters themselves.
+
+fp16 has no numbers below 6e-8 and none above 65504, so with an fp16 body the loss is multiplied by a scale before the
+backward pass and the masters' gradients are divided by it (2510.26788; `torch.amp.GradScaler`). A gradient that overflowed
+halves the scale and skips the update; so many updates in a row without one double it.
 """
 
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from scalerl_mini.config_groups import TrainingConfig
 
+FIRST_LOSS_SCALE = 2.0**16
+LEAST_LOSS_SCALE = 1.0  # an overflow at this scale is no rounding matter: the gradient itself is not finite
+UPDATES_TO_GROW = 100  # GradScaler's 2000 is longer than many runs here
+
 
 class Optimizer:
-    """`collect` after each backward pass, then `step`, which applies the gradients and clears them."""
+    """`scaled` loss, `backward`, `collect` for each micro-batch, then `step`, which applies the gradients and clears them.
+
+    updates: AdamW steps done. overflows: steps skipped because an fp16 gradient overflowed.
+    """
 
     def __init__(self, parameters: dict[str, Tensor], config: TrainingConfig) -> None:
         self.parameters, self.config = parameters, config
@@ -27,12 +39,28 @@ class Optimizer:
         self.adamw = torch.optim.AdamW(
             self.masters.values(), lr=config.lr, betas=config.betas, eps=config.eps, weight_decay=config.weight_decay
         )
-        self.updates = 0
+        self.updates = self.overflows = 0
+        first = next(iter(parameters.values()))
+        self.scaler = torch.amp.GradScaler(
+            first.device.type,
+            init_scale=FIRST_LOSS_SCALE,
+            growth_interval=UPDATES_TO_GROW,
+            enabled=any(parameter.dtype == torch.float16 for parameter in parameters.values()),
+        )
 
     @property
     def lr(self) -> float:
         """Learning rate of the next update: linear over the warm-up steps, then constant."""
         return self.config.lr * min(1.0, (self.updates + 1) / max(self.config.warmup_steps, 1))
+
+    @property
+    def loss_scale(self) -> float:
+        """What the next loss is multiplied by; 1 unless the body is fp16."""
+        return self.scaler.get_scale()
+
+    def scaled(self, loss: Tensor) -> Tensor:
+        """The loss to call `backward` on."""
+        return self.scaler.scale(loss)
 
     def collect(self) -> None:
         """Add the gradients that lie in the parameters' `.grad` to those of the masters."""
@@ -45,17 +73,21 @@ class Optimizer:
 
     def step(self) -> float:
         """One update; returns the gradient norm before clipping. When it is not finite nothing is updated: weights,
-        moments and `updates` stay as they are, and the gradients are thrown away."""
+        moments and `updates` stay as they are, and the gradients are thrown away. That is an overflow, and lowers the loss
+        scale, as long as there is a scale to lower."""
         self.collect()
+        self.scaler.unscale_(self.adamw)
         norm = float(torch.nn.utils.clip_grad_norm_(list(self.masters.values()), self.config.grad_clip))
-        if not math.isfinite(norm):
-            self.discard()
-            return norm
-        for group in self.adamw.param_groups:
-            group["lr"] = self.lr
-        self.adamw.step()
-        self.updates += 1
-        self._round_back()
+        finite = math.isfinite(norm)
+        overflowed = not finite and self.loss_scale > LEAST_LOSS_SCALE
+        if finite:
+            for group in self.adamw.param_groups:
+                group["lr"] = self.lr
+            self.scaler.step(self.adamw)
+            self.updates += 1
+            self._round_back()
+        self.scaler.update(None if finite or overflowed else LEAST_LOSS_SCALE)
+        self.overflows += overflowed
         self.discard()
         return norm
 
@@ -77,7 +109,7 @@ class Optimizer:
         return next((name for name, tensor in everything if not bool(torch.isfinite(tensor).all())), None)
 
     def tensors(self) -> dict[str, Tensor]:
-        """Moments and, for a bf16 body, masters, as named tensors for a safetensors file."""
+        """Moments and, for a bf16 or fp16 body, masters, as named tensors for a safetensors file."""
         state = self.adamw.state_dict()["state"]
         out: dict[str, Tensor] = {}
         for index, (name, master) in enumerate(self.masters.items()):
@@ -86,6 +118,16 @@ class Optimizer:
             for key, value in state.get(index, {}).items():
                 out[f"{key}.{name}"] = value
         return out
+
+    def scaler_state(self) -> dict[str, Any]:
+        """Loss scale and overflows as plain JSON; empty unless the body is fp16."""
+        return self.scaler.state_dict() | {"overflows": self.overflows} if self.scaler.is_enabled() else {}
+
+    def restore_scaler(self, state: dict[str, Any]) -> None:
+        """Continue from `scaler_state()`."""
+        self.overflows = state.get("overflows", 0)
+        if state:
+            self.scaler.load_state_dict({key: value for key, value in state.items() if key != "overflows"})
 
     @torch.no_grad()
     def restore(self, tensors: dict[str, Tensor], updates: int) -> None:

@@ -125,6 +125,7 @@ def build_trainer(spec: RunSpec, side: Side, control: Control) -> Trainer:
     curriculum = Curriculum(len(side.train_prompts), config.seed, config.objective.no_positive_resampling)
     meter = ComputeMeter(config.runtime.generators + 1, multiplied_parameters(policy))
     outstanding: dict[int, tuple[int, int]] = {}
+    learner = Learner(policy, optimizer, config, _reference(spec))
     evaluated = [row["policy_version"] for row in read_rows(folder.evals)]
     if spec.resume:
         state = read_state(spec.resume)
@@ -135,6 +136,8 @@ def build_trainer(spec: RunSpec, side: Side, control: Control) -> Trainer:
             )
         policy.version = state["version"]
         restore_optimizer(spec.resume, optimizer, state["updates"])
+        optimizer.restore_scaler(state["loss_scaler"])
+        learner.clipped_tokens.restore(state["clipped_tokens"])
         curriculum.restore(state["curriculum"])
         meter.restore(state["compute"])
         outstanding = {sequence: (prompt, epoch) for sequence, prompt, epoch in state["outstanding"]}
@@ -155,7 +158,7 @@ def build_trainer(spec: RunSpec, side: Side, control: Control) -> Trainer:
         config=config,
         folder=folder,
         policy=policy,
-        learner=Learner(policy, optimizer, config, _reference(spec)),
+        learner=learner,
         curriculum=curriculum,
         gate=gate,
         buffer=RolloutBuffer.create(f"{spec.prefix}.rollouts", shape, spec.folder),

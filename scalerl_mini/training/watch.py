@@ -17,6 +17,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
 from scalerl_mini.config import Config
 from scalerl_mini.runtime.control import Control
+from scalerl_mini.training.self_check import self_check_lines
 
 FIRST_FIT = 4  # evaluations
 TRUNCATION_WARNING = 0.1  # the paper: 10 to 15 % precedes instability and does not heal
@@ -59,7 +60,7 @@ class RunWatcher:
         self.reason = None
         self.steps = RowFollower(self.folder / "steps.jsonl")
         self.evals = RowFollower(self.folder / "evals.jsonl")
-        self.steps.new_rows()
+        self.checked = bool(self.steps.new_rows())
         self.evaluations = len(self.evals.new_rows())
         if self.console.is_terminal and not self.live:
             self.live = Live(self.config.training.steps, self.console)
@@ -73,6 +74,9 @@ class RunWatcher:
     def update(self, control: Control) -> None:
         """Tell what is new."""
         for row in self.steps.new_rows():
+            if not self.checked and row["logprob_gap_max"] is not None:
+                self.checked = True
+                self._print(*self_check_lines(row, self.config.model))
             if self.live:
                 self.live.step(row)
             else:
@@ -94,6 +98,10 @@ class RunWatcher:
         """End the live display."""
         if self.live:
             self.live.progress.stop()
+
+    def _print(self, *lines: str) -> None:
+        for line in lines:
+            self.console.print(line, highlight=False, markup=False, soft_wrap=True)
 
     def _fit(self, control: Control) -> None:
         from scalerl_mini.scaling import fit, gain_below, one_line, read_curve  # slow to import, and not needed before
@@ -135,7 +143,7 @@ def step_line(row: dict[str, Any]) -> str:
     return (
         f"step {row['step']:4d}  reward {row['reward_mean']:.3f}  groups {row['effective_groups']:3d}/{row['groups']}  "
         f"lag {row['lag_min']}/{row['lag_mean']:.1f}/{row['lag_max']}  ratio max {_number(row['ratio_max'])}  "
-        f"entropy {_number(row['entropy'])}  grad {_number(row['grad_norm'])}  "
+        f"mismatch {_small(row['mismatch_kl'])}  entropy {_number(row['entropy'])}  grad {_number(row['grad_norm'])}  "
         f"wait {row['generator_wait_s']:.2f}/{row['trainer_wait_s']:.2f} s  {row['generated_tokens']} tokens{_troubles(row)}"
     )
 
@@ -160,6 +168,10 @@ def evaluation_line(row: dict[str, Any]) -> str:
         f"after {row['generated_tokens']} tokens, {row['wall_seconds']:.0f} s  "
         f"(interrupted {row['interruption_rate']:.0%}, length {row['mean_length']:.1f}){_grading(row)}"
     )
+
+
+def _small(value: float | None) -> str:
+    return "-" if value is None else f"{value:.0e}"
 
 
 def _number(value: float | None) -> str:

@@ -51,6 +51,8 @@ def test_cispo_by_hand() -> None:
             "capped_sum": 1,
             "capped_positive_sum": 1,
             "mismatch_kl_sum": kl,
+            "logprob_gap_sum": 2 * RHO + 3,
+            "logprob_gap_max": 3,
         },
         rel=1e-12,
     )
@@ -146,7 +148,7 @@ def test_micro_batches_add_up() -> None:
     whole = policy_loss(**case)
     parts = [policy_loss(**{name: value[cut] for name, value in case.items()}) for cut in (slice(0, 3), slice(3, 7))]
     assert float(sum(part.loss for part in parts)) == pytest.approx(float(whole.loss), rel=1e-12)
-    for name in ("tokens", "ratio_sum", "capped_sum", "mismatch_kl_sum"):
+    for name in ("tokens", "ratio_sum", "capped_sum", "mismatch_kl_sum", "logprob_gap_sum"):
         assert sum(part.metrics[name] for part in parts) == pytest.approx(whole.metrics[name], rel=1e-12)
     assert max(part.metrics["ratio_max"] for part in parts) == whole.metrics["ratio_max"]
 

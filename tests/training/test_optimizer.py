@@ -1,7 +1,8 @@
-"""AdamW against torch's own, fp32 masters of a bf16 body, warm-up, clipping, and an identical continuation."""
+"""AdamW against torch's own, fp32 masters of a bf16 or fp16 body, warm-up, clipping, and an identical continuation."""
 
 from __future__ import annotations
 
+import json
 import math
 
 import pytest
@@ -198,3 +199,89 @@ def test_a_parameter_without_a_gradient_is_left_alone() -> None:
     ours["matrix"].grad = torch.ones(5, 3)
     optimizer.step()
     assert torch.equal(ours["vector"], before)
+
+
+# The loss scale of an fp16 body.
+
+FP16 = torch.float16
+
+
+def scaled_step(optimizer: Optimizer, weight: Tensor, slope: float) -> float:
+    """One update on the loss slope * sum(weight), whose fp16 gradient is the slope times the loss scale."""
+    optimizer.scaled((weight.float() * slope).sum()).backward()
+    return optimizer.step()
+
+
+def test_fp16_gradients_that_would_vanish_are_kept() -> None:
+    """1e-9 is nothing in fp16 (smallest number 6e-8), but 1e-9 * 2^16 is 6.6e-5."""
+    weight = torch.zeros(4, dtype=FP16, requires_grad=True)
+    optimizer = Optimizer({"weight": weight}, config(weight_decay=0.0, eps=1e-15))
+    assert scaled_step(optimizer, weight, 1e-9) == pytest.approx(2e-9, rel=1e-2)
+    assert optimizer.masters["weight"].tolist() == pytest.approx([-0.01] * 4, rel=1e-3)
+    assert torch.tensor(1e-9, dtype=FP16) == 0
+
+
+def test_the_loss_scale_does_not_change_the_update() -> None:
+    """Powers of two cancel exactly, so masters follow an fp32 run that sees the same gradients."""
+    fp16, fp32 = parameters(FP16), {name: t.detach().float().requires_grad_() for name, t in parameters(FP16).items()}
+    optimizer, reference = Optimizer(fp16, config(grad_clip=1.0)), Optimizer(fp32, config(grad_clip=1.0))
+    for step in range(10):
+        generator = torch.Generator().manual_seed(step)
+        slopes = {name: torch.randn(shape, generator=generator).half() for name, shape in SHAPES.items()}
+        for tensors, owner in ((fp16, optimizer), (fp32, reference)):
+            owner.scaled(sum((tensors[name].float() * slopes[name].float()).sum() for name in SHAPES) / 64).backward()
+        assert optimizer.step() == pytest.approx(reference.step(), rel=1e-6)
+    for name in SHAPES:
+        assert torch.allclose(optimizer.masters[name], fp32[name], rtol=1e-6, atol=1e-7)
+    assert (optimizer.loss_scale, reference.loss_scale) == (2.0**16, 1.0)
+
+
+def test_an_overflow_skips_the_update_halves_the_scale_and_is_counted() -> None:
+    weight = torch.zeros(4, dtype=FP16, requires_grad=True)
+    optimizer = Optimizer({"weight": weight}, config())
+    scaled_step(optimizer, weight, 0.5)
+    before, moments = optimizer.masters["weight"].detach().clone(), optimizer.tensors()["exp_avg.weight"].clone()
+    assert scaled_step(optimizer, weight, 2.0) == math.inf  # 2 * 65536 is above 65504
+    assert (optimizer.loss_scale, optimizer.overflows, optimizer.updates) == (2.0**15, 1, 1)
+    assert torch.equal(optimizer.masters["weight"], before)
+    assert torch.equal(optimizer.tensors()["exp_avg.weight"], moments)
+    assert weight.grad is None
+    assert scaled_step(optimizer, weight, 1.0) == pytest.approx(2.0)
+    assert (optimizer.overflows, optimizer.updates) == (1, 2)
+
+
+def test_the_scale_doubles_after_a_hundred_updates_without_overflow() -> None:
+    weight = torch.zeros(1, dtype=FP16, requires_grad=True)
+    optimizer = Optimizer({"weight": weight}, config())
+    scales = []
+    for _ in range(101):
+        scaled_step(optimizer, weight, 0.1)
+        scales.append(optimizer.loss_scale)
+    assert (scales[98], scales[99], scales[100]) == (2.0**16, 2.0**17, 2.0**17)
+
+
+def test_a_gradient_that_no_scale_can_save_is_a_bad_number() -> None:
+    weight = torch.zeros(2, dtype=FP16, requires_grad=True)
+    optimizer = Optimizer({"weight": weight}, config())
+    for _ in range(16):
+        scaled_step(optimizer, weight, math.nan)
+    assert optimizer.loss_scale == 1.0
+    for _ in range(2):
+        assert math.isnan(scaled_step(optimizer, weight, math.nan))
+    assert (optimizer.loss_scale, optimizer.overflows, optimizer.updates) == (1.0, 16, 0)
+    assert scaled_step(optimizer, weight, 1.0) == pytest.approx(math.sqrt(2))
+
+
+def test_a_restored_scaler_goes_on_where_it_was() -> None:
+    weight = torch.zeros(1, dtype=FP16, requires_grad=True)
+    optimizer = Optimizer({"weight": weight}, config())
+    for slope in (9.0, 0.1, 0.1):
+        scaled_step(optimizer, weight, slope)
+    state = json.loads(json.dumps(optimizer.scaler_state()))
+    again = Optimizer({"weight": weight.detach().clone().requires_grad_()}, config())
+    again.restore_scaler(state)
+    assert (again.loss_scale, again.overflows) == (2.0**15, 1)
+    assert again.scaler_state() == optimizer.scaler_state()
+    plain = Optimizer(parameters(), config())
+    plain.restore_scaler(plain.scaler_state())
+    assert (plain.scaler_state(), plain.overflows) == ({}, 0)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -14,7 +15,7 @@ import pytest
 from scalerl_mini.config import dump_toml, load_config
 from scalerl_mini.errors import UserError
 from scalerl_mini.rollout.curriculum import Curriculum
-from scalerl_mini.training import compute
+from scalerl_mini.training import compute, optimizer
 from scalerl_mini.training.batch import Batch
 from scalerl_mini.training.checkpoint_names import checkpoint_name, list_checkpoints, version_of
 from scalerl_mini.training.resuming import MAY_CHANGE, go_on, newest_checkpoint, resumed_config
@@ -80,6 +81,37 @@ def test_a_stopped_synchronous_run_ends_bit_identical(make_loop: MakeLoop, mode:
     assert timeless(second.evals) == timeless(whole.evals)
     for name, tensor in whole.weights.items():
         np.testing.assert_array_equal(second.weights[name], tensor)
+
+
+def test_a_stopped_fp16_run_keeps_its_loss_scale_and_its_tally(
+    make_loop: MakeLoop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The scale begins so high that the first steps overflow; ratios leave the narrow clip at once."""
+    monkeypatch.setattr(optimizer, "FIRST_LOSS_SCALE", 2.0**20)
+    settings = (
+        *SYNCHRONOUS,
+        "model.dtype=float16",
+        "objective.loss=grpo",
+        "objective.constants.eps=0.001",
+        "training.lr=0.1",
+    )
+    settings = (*settings, "pipeline.mode=ppo", "pipeline.k=3")
+    whole = make_loop(*settings, folder="whole")
+    whole.run()
+    assert whole.steps[0]["loss_scale"] == 2.0**20
+    assert 0 < whole.steps[-1]["overflows"] < 9
+    assert whole.steps[-1]["skipped_steps"] == 0
+    skipped = [row["trained_tokens"] for row in whole.steps if row["grad_norm"] is None]
+    assert skipped == [0] * whole.steps[-1]["overflows"]
+    first = make_loop(*settings)
+    stop_after(first, 6)
+    first.run()
+    second = make_loop(*settings, resume=True)
+    assert second.run() is None
+    assert timeless(second.steps) == timeless(whole.steps)
+    tallies = [(loop.folder.path / "clipped_tokens.json").read_text() for loop in (whole, second)]
+    assert tallies[0] == tallies[1]
+    assert json.loads(tallies[0])["tokens"]
 
 
 def test_a_killed_synchronous_run_ends_bit_identical(make_loop: MakeLoop) -> None:

@@ -15,7 +15,8 @@ from scalerl_mini.training.watch import FIRST_FIT, RunWatcher
 
 STEP: dict[str, Any] = {
     "step": 7, "reward_mean": 0.25, "effective_groups": 3, "groups": 4, "lag_min": 0, "lag_mean": 1.5, "lag_max": 3,
-    "ratio_max": None, "entropy": 0.5, "grad_norm": 0.1, "generator_wait_s": 0.1, "trainer_wait_s": 0.2,
+    "ratio_max": None, "mismatch_kl": 2e-4, "logprob_gap_mean": 1e-6, "logprob_gap_max": 1e-5,
+    "entropy": 0.5, "grad_norm": 0.1, "generator_wait_s": 0.1, "trainer_wait_s": 0.2,
     "generated_tokens": 1234, "trained_tokens": 1000,
     "dropped_tokens": 0, "skipped": None, "grading_errors": 0, "grading_timeouts": 0,
 }  # fmt: skip
@@ -45,7 +46,9 @@ def test_steps_and_evaluations_are_told_once(watcher: RunWatcher, tmp_path: Path
         watcher.update(None)  # type: ignore[arg-type]
     watcher.close()
     if not watcher.live:
-        assert text(watcher).count("step    7  reward 0.250  groups   3/4  lag 0/1.5/3  ratio max -") == 1
+        assert (
+            text(watcher).count("step    7  reward 0.250  groups   3/4  lag 0/1.5/3  ratio max -  mismatch 2e-04") == 1
+        )
     assert text(watcher).count("evaluation of version 7: pass rate 0.500 +- 0.010") == 1
 
 
@@ -88,6 +91,21 @@ def test_a_return_to_a_checkpoint_is_told_and_the_steps_are_told_again(watcher: 
     assert text(watcher).count("trainer was killed by SIGKILL; going on from step-00005") == 1
     if not watcher.live:
         assert [text(watcher).count(f"step    {step}  reward") for step in (5, 6, 7)] == [1, 2, 1]
+
+
+def test_the_self_check_is_told_once_and_only_of_a_fresh_run(watcher: RunWatcher, tmp_path: Path) -> None:
+    watcher.start()
+    for row in (STEP | {"logprob_gap_mean": None, "logprob_gap_max": None}, STEP, STEP):
+        append_row(tmp_path / "steps.jsonl", row)
+        watcher.update(None)  # type: ignore[arg-type]
+    watcher.close()
+    assert text(watcher).count("differ by 1.0e-06, at most 1.0e-05") == 1
+    again = RunWatcher(tmp_path, Config(), Console(file=io.StringIO(), width=200))
+    again.start()
+    append_row(tmp_path / "steps.jsonl", STEP)
+    again.update(None)  # type: ignore[arg-type]
+    again.close()
+    assert "self-check" not in text(again)
 
 
 def test_a_curve_that_cannot_be_drawn_does_not_end_the_run(
