@@ -24,6 +24,7 @@ from scalerl_mini.config_groups import (
     TaskConfig,
     TrainingConfig,
 )
+from scalerl_mini.contradictions import NO_SUCH_KEY, contradiction
 from scalerl_mini.errors import UserError
 from scalerl_mini.recipes import recipe_tree
 
@@ -54,9 +55,12 @@ def load_config(path: Path | None = None, settings: tuple[str, ...] = (), recipe
     set_keys = {_apply_setting(laid, setting) for setting in settings}
     tree = _overlay(tree, laid)
     try:
-        return Config.model_validate(tree)
+        config = Config.model_validate(tree)
     except ValidationError as error:
         raise UserError(_explain(error, path, set_keys)) from None
+    if reason := contradiction(config):
+        raise UserError(reason)
+    return config
 
 
 def dump_toml(config: Config) -> str:
@@ -121,6 +125,8 @@ def _explain(error: ValidationError, path: Path | None, set_keys: set[str]) -> s
     given = "--set" if by_setting else str(path)
     known = ", ".join(_group(location if first["type"] == "model_type" else location[:-1]).model_fields)
     if first["type"] == "extra_forbidden":
+        if reason := NO_SUCH_KEY.get(".".join(location[:-1]), {}).get(location[-1]):
+            return f"configuration key {key:.80} in {given} does not exist: {reason}"
         return f"unknown configuration key {key:.80} in {given}; known keys here: {known}"
     if first["type"] == "model_type":
         return f"configuration key {key} in {given} is a group; set one of its keys: {known}"
