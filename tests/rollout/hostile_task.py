@@ -28,7 +28,10 @@ class Hostile:
         act = getattr(self, f"do_{verb}", None)
         return act(rest) if act else float(completion == prompt.answer)
 
-    def do_loop(self, _: str) -> None:
+    def do_loop(self, file: str) -> None:
+        """`file`, if given, is told the process id first."""
+        if file:
+            Path(file).write_text(str(os.getpid()))
         while True:
             pass
 
@@ -70,10 +73,6 @@ class Hostile:
         values = {"nan": float("nan"), "none": None, "text": "1.0", "two": 2.0, "minus": -0.5, "inf": float("inf"),
                   "list": [1.0], "bool": True, "int": 1, "half": 0.5, "array": Unspeakable()}  # fmt: skip
         return values[rest]
-
-    def do_pid(self, rest: str) -> float:
-        Path(rest).write_text(str(os.getpid()))
-        return 1.0
 
     def do_length(self, rest: str) -> float:
         return float(len(rest) == 50_000)

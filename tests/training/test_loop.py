@@ -189,6 +189,7 @@ def test_a_token_without_a_finite_logprob_is_dropped_and_counted(make_loop: Make
     loop.run()
     assert len(spoiled) == 6
     assert [row["dropped_tokens"] for row in loop.steps] == [6, 0, 0]
+    assert [row["skipped"] for row in loop.steps] == [None] * 3  # the other tokens are trained
     assert all(np.isfinite(tensor).all() for tensor in loop.weights.values())
 
 
