@@ -22,7 +22,8 @@ ARROWS: dict[str, set[str]] = {
     "recipes": set(),
     "model_folder": set(),
     "config_groups": set(),
-    "config": {"config_groups", "recipes"},
+    "config": {"config_groups", "contradictions", "recipes"},
+    "contradictions": {"config"},  # the type only
     "tasks": set(),
     "objective": set(),
     "scaling": set(),
