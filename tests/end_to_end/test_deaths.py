@@ -16,7 +16,7 @@ from scalerl_mini.training.run_folder import read_rows
 from tests.end_to_end.command import TINY, Launched, steps_done
 from tests.training.checkpoints import made_up_checkpoint
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.heavy
 
 LONG = (*TINY, "training.steps=500")
 SOON_S = 30.0  # ten on a machine that does nothing else

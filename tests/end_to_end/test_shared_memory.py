@@ -14,7 +14,7 @@ import pytest
 from scalerl_mini.runtime import segment
 from tests.end_to_end.command import ENTRY, TINY, Launched, steps_done, timeless
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.heavy
 
 
 def may_mount() -> bool:

@@ -11,7 +11,7 @@ import pytest
 ROOT = Path(__file__).parents[2]
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 def test_twelve_kills_leave_no_trace() -> None:
     """In a process of its own, which it changes. A failure prints the seed that repeats its plan (not its timing)."""
     command = [sys.executable, "-m", "tests.soak.kill_matrix", "--kills", "12"]
