@@ -52,11 +52,14 @@ def _bar(axes, row: float, value: float | None, interval: tuple[float, float] | 
 def draw_efficiency(ranking: Ranking) -> Path | None:
     """efficiency.png: (R - R_0) / (A - R) against compute, both logarithmic, at the common A; the slope is B.
 
-    Variants whose ceiling is decidedly another one are left out: their B means something else. None without a comparison.
+    Variants whose ceiling is unknown or decidedly another one are left out: their B means something else. None, and no
+    figure of an earlier call, when fewer than two are left.
     """
-    if not ranking.pairs:
-        return None
+    path = ranking.folder / "efficiency.png"
     ceiling, names = ranking.common_ceiling()
+    if len(names) < 2:
+        path.unlink(missing_ok=True)
+        return None
     figure, axes = new_figure()
     for number, name in enumerate(ranking.fits):
         if name not in names:
@@ -77,4 +80,4 @@ def draw_efficiency(ranking: Ranking) -> Path | None:
     axes.set_ylabel("(R - R_0) / (A - R)")
     axes.set_title(f"slope = B, at the common A = {ceiling:.3f}", fontsize=10)
     axes.legend(fontsize=8)
-    return save(figure, ranking.folder / "efficiency.png")
+    return save(figure, path)

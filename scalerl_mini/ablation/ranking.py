@@ -17,7 +17,7 @@ from scalerl_mini.ablation.running import ended
 from scalerl_mini.ablation.study import Study
 from scalerl_mini.errors import UserError
 from scalerl_mini.scaling import Fit, fit, read_curve
-from scalerl_mini.scaling.compare import Pair, Recipe, compare
+from scalerl_mini.scaling.compare import SURE, Pair, Recipe, compare
 from scalerl_mini.scaling.held import CEILING
 
 LAST_EVALUATIONS, NEAR = 3, 1.05  # evaluations come at equal steps, where compute differs by a few per cent
@@ -47,13 +47,18 @@ class Ranking:
         return self.study.folder / f"by-{self.x}"
 
     def common_ceiling(self) -> tuple[float, tuple[str, ...]]:
-        """Ceiling of the reference and of the variants whose ceiling is not decidedly another, weighted by how well each
-        is known, and their names."""
-        same = (pair.second for pair in self.pairs if pair.verdict(pair.p_ceiling) == "undecided")
-        names = (next(iter(self.recipes)), *same)
-        pooled = [self.recipes[name].pooled(CEILING) for name in names]
-        weights = [1.0 / float(np.var(one.draws)) for one in pooled]
-        return float(np.average([one.value for one in pooled], weights=weights)), names
+        """The ceiling at which exponents are drawn, and the variants it is common to (none when no ceiling is known).
+
+        The variants with a known ceiling that is not decidedly another than that of the first of them; each weighs by how
+        well its ceiling is known.
+        """
+        pooled = {name: recipe.pooled(CEILING) for name, recipe in self.recipes.items() if recipe.known}
+        if not pooled:
+            return float("nan"), ()
+        first = next(iter(pooled.values()))
+        same = {name: one for name, one in pooled.items() if one is first or 1 - SURE < one.above(first) < SURE}
+        weights = [1.0 / float(np.var(one.draws)) for one in same.values()]
+        return float(np.average([one.value for one in same.values()], weights=weights)), tuple(same)
 
 
 def rank(study: Study, x: str | None = None) -> Ranking:
@@ -130,7 +135,7 @@ def _ceiling(ranking: Ranking, name: str) -> str:
     pooled = ranking.recipes[name].pooled(CEILING)
     low, high = pooled.interval()
     value = f"{pooled.value:.3f} " if any(one.A is not None for one in ranking.fits[name]) else ""
-    return f"{value}[{low:.3f}, {high:.3f}]"
+    return f"{value}[{low:.3f}, {min(high, max(one.a_max for one in ranking.fits[name])):.3f}]"
 
 
 def _off_the_law(runs: list[Fit]) -> bool:
@@ -153,6 +158,7 @@ def _pair_row(pair: Pair) -> str:
     higher = f"{1 - p:.2f}: {pair.verdict(p)}"
     ceiling = f"{1 - pair.p_ceiling:.2f}: {pair.verdict(pair.p_ceiling)}"
     if pair.p_faster is None or pair.B is None:
-        return f"| {pair.second} | {higher} | {ceiling} | not comparable, the ceilings differ |"
+        reason = "a ceiling is not identified" if pair.verdict(pair.p_ceiling) == "undecided" else "the ceilings differ"
+        return f"| {pair.second} | {higher} | {ceiling} | not comparable, {reason} |"
     b = f"B {pair.B[1]:.2f} v {pair.B[0]:.2f}, {1 - pair.p_faster:.2f}: {pair.verdict(pair.p_faster)}"
     return f"| {pair.second} | {higher} | {ceiling} | {b} |"

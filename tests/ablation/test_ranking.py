@@ -40,6 +40,18 @@ def test_the_common_ceiling_leaves_out_who_has_another(ranking: Ranking) -> None
     assert ceiling == pytest.approx(0.8, abs=0.03)
 
 
+def test_an_unknown_ceiling_is_common_to_none(tmp_path: Path) -> None:
+    for number, name in enumerate(("bent", "bent too", "young")):
+        ended_run(tmp_path / name / "seed-0", number, c_mid=8e5 if name == "young" else 1e5)
+    found = rank(study(tmp_path, "young", "bent", "bent too", seeds=1))
+    assert set(found.common_ceiling()[1]) == {"bent", "bent too"}
+    assert "not comparable, a ceiling is not identified" in write(found)
+    alone = rank(study(tmp_path, "young", "bent", seeds=1))
+    assert draw_efficiency(found) is not None
+    assert draw_efficiency(alone) is None
+    assert not (alone.folder / "efficiency.png").exists()
+
+
 def test_files_and_tables(ranking: Ranking) -> None:
     text = write(ranking)
     folder = ranking.study.folder / "by-generated_tokens"
