@@ -3,19 +3,23 @@ PYTHON ?= python3
 BIN := .venv/bin
 export OMP_WAIT_POLICY ?= PASSIVE
 
-.PHONY: train test install clean
+INSTALL := $(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e
 
-install: .venv/installed
+.PHONY: train test clean
 
 .venv/installed: pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv
-	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[dev]"
+	$(INSTALL) .
 	touch $@
 
-train: install
+.venv/installed-dev: .venv/installed
+	$(INSTALL) ".[dev]"
+	touch $@
+
+train: .venv/installed
 	$(BIN)/scalerl-mini train --out runs/default --overwrite
 
-test: install
+test: .venv/installed-dev
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy

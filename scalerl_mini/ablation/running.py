@@ -7,11 +7,10 @@ When the study itself is killed hard, the run it had started goes on: the next c
 from __future__ import annotations
 
 import contextlib
-import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 from scalerl_mini.ablation.study import Study
@@ -19,6 +18,7 @@ from scalerl_mini.ablation.variants import Variant
 from scalerl_mini.config import dump_toml
 from scalerl_mini.errors import UserError
 from scalerl_mini.training.checkpoint_names import list_checkpoints
+from scalerl_mini.training.launcher import sigterm_interrupts
 from scalerl_mini.training.run_folder import RunFolder
 
 Run = tuple[Variant, int]
@@ -50,7 +50,7 @@ def run_study(study: Study, at_once: int, tell: Tell) -> list[str]:
     tell(f"{len(study.runs())} runs, {len(study.runs()) - len(waiting)} already ended")
     running: list[tuple[Run, subprocess.Popen[bytes], float]] = []
     failed: list[str] = []
-    with _stop_on_sigterm(), contextlib.ExitStack() as stack:
+    with sigterm_interrupts(), contextlib.ExitStack() as stack:
         stack.callback(_stop, running)
         while waiting or running:
             while waiting and len(running) < at_once:
@@ -117,15 +117,3 @@ def _stop(running: list[tuple[Run, subprocess.Popen[bytes], float]]) -> None:
         process.terminate()
     for _, process, _ in running:
         process.wait()
-
-
-@contextlib.contextmanager
-def _stop_on_sigterm() -> Iterator[None]:
-    def interrupt(*_: object) -> None:
-        raise KeyboardInterrupt
-
-    before = signal.signal(signal.SIGTERM, interrupt)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)

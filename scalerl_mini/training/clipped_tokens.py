@@ -9,13 +9,14 @@ clipped (GRPO, DAPO; for GSPO with its whole completion) or capped (CISPO), good
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
+
+from scalerl_mini.training.disk import write_whole, writing
 
 LISTED = 50
 COLUMNS = ("seen_positive", "clipped_positive", "seen_negative", "clipped_negative")
@@ -44,12 +45,11 @@ class ClippedTokens:
         ]
 
     def write(self, path: Path, decode: Callable[[list[int]], str], version: int) -> None:
-        """The table as JSON, with the totals it is a part of."""
+        """The table as JSON, with the totals it is a part of. Raises UserError when the disk does not take it."""
         totals = dict(zip(COLUMNS, self.counts.sum(1).tolist(), strict=True))
         table = {"policy_version": version, **totals, "tokens": self.table(decode)}
-        temporary = path.with_suffix(".tmp")
-        temporary.write_text(json.dumps(table, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
-        os.replace(temporary, path)
+        with writing(path):
+            write_whole(path, json.dumps(table, indent=1, ensure_ascii=False) + "\n")
 
     def state(self) -> dict[str, list[int]]:
         """Counts of the tokens that occurred, as plain JSON."""

@@ -11,6 +11,7 @@ from scalerl_mini.runtime.evaluation_board import EvaluationBoard
 from scalerl_mini.runtime.waiting import wait_until
 from scalerl_mini.training.compute import ComputeMeter
 from scalerl_mini.training.run_folder import RunFolder
+from scalerl_mini.training.run_spec import TRAINER
 
 
 @dataclass
@@ -38,7 +39,7 @@ class Evaluator:
             lambda: self.board.done == self.board.prompts,
             f"the evaluation of version {version}",
             control=self.control,
-            role="trainer",
+            role=TRAINER,
             deadline_s=self.deadline_s,
             who=self.generators,
         )

@@ -13,7 +13,6 @@ A second one does not wait for that.
 from __future__ import annotations
 
 import contextlib
-import datetime
 import importlib.metadata
 import platform
 import signal
@@ -32,7 +31,7 @@ from scalerl_mini.training.checkpoint_names import list_checkpoints, version_of
 from scalerl_mini.training.preflight import preflight
 from scalerl_mini.training.restarts import Restarts, give_back
 from scalerl_mini.training.resuming import go_on, newest_checkpoint
-from scalerl_mini.training.run_folder import RunFolder
+from scalerl_mini.training.run_folder import RunFolder, timestamp
 from scalerl_mini.training.run_spec import TRAINER, RunSpec, generator_roles
 
 TRAINER_ENTRY = "scalerl_mini.training.processes:run_trainer"
@@ -92,7 +91,7 @@ def _run(config: Config, folder: RunFolder, watcher: Watcher, model: Path, check
     """One life of the processes after another, and how it ended in run.json, whatever happens."""
     restarts = Restarts(config.runtime.restarts, folder)
     try:
-        with _sigterm_interrupts():
+        with sigterm_interrupts():
             while death := _live(config, folder, watcher, model, checkpoint, restarts):
                 checkpoint = _go_back(folder)
                 watcher.tell(f"{death}; going on from {checkpoint.name if checkpoint else 'the start'}")
@@ -191,7 +190,9 @@ def _go_back(folder: RunFolder) -> Path | None:
 
 
 @contextlib.contextmanager
-def _sigterm_interrupts() -> Iterator[None]:
+def sigterm_interrupts() -> Iterator[None]:
+    """SIGTERM inside raises Terminated."""
+
     def terminate(*_: object) -> None:
         raise Terminated
 
@@ -208,7 +209,7 @@ def _record(config: Config) -> dict[str, Any]:
     return {
         "state": "running",
         "reason": None,
-        "started": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+        "started": timestamp(),
         "seed": config.seed,
         "model": config.model.name,
         "device": config.runtime.trainer_device,

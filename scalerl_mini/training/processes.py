@@ -40,8 +40,8 @@ from scalerl_mini.training.memory import estimate
 from scalerl_mini.training.optimizer import Optimizer
 from scalerl_mini.training.row_log import read_rows
 from scalerl_mini.training.run_folder import RunFolder
-from scalerl_mini.training.run_spec import RunSpec, generator_roles
-from scalerl_mini.training.trainer import ROLE, Trainer
+from scalerl_mini.training.run_spec import TRAINER, RunSpec, generator_roles
+from scalerl_mini.training.trainer import Trainer
 
 logger = logging.getLogger(__name__)
 
@@ -109,12 +109,12 @@ def run_trainer(spec: RunSpec) -> None:
     side = Side.build(spec, "trainer")
     trainer = build_trainer(spec, side, control)
     logger.info("%s", estimate(side.policy, spec.config, side.prompt_tokens))
-    control.beat(ROLE, Stage.WAITING)  # tells the generators that the segments are there
+    control.beat(TRAINER, Stage.WAITING)  # tells the generators that the segments are there
     reason = trainer.run()
     if reason:
         trainer.folder.update_record(reason=reason)
     control.request_stop("finished")
-    control.beat(ROLE, Stage.DONE)
+    control.beat(TRAINER, Stage.DONE)
 
 
 def build_trainer(spec: RunSpec, side: Side, control: Control) -> Trainer:
@@ -151,7 +151,7 @@ def build_trainer(spec: RunSpec, side: Side, control: Control) -> Trainer:
     board = EvaluationBoard.create(
         f"{spec.prefix}.evaluation", len(side.held_out_prompts), evaluation.samples, spec.folder
     )
-    worker = side.evaluation_worker(board, control, ROLE) if evaluation.trainer_helps else None
+    worker = side.evaluation_worker(board, control, TRAINER) if evaluation.trainer_helps else None
     levels = [prompt.level for prompt in side.task.held_out[: evaluation.prompts]]
     generators = generator_roles(config)
     trainer = Trainer(
@@ -201,12 +201,12 @@ def run_generator(spec: RunSpec, number: int) -> None:
     side = Side.build(spec, "generator")
     try:
         wait_until(
-            lambda: control.stage(ROLE) != Stage.STARTING,
+            lambda: control.stage(TRAINER) != Stage.STARTING,
             "the trainer's shared memory",
             control=control,
             role=role,
             deadline_s=spec.config.runtime.wait_timeout_s,
-            who=[ROLE],
+            who=[TRAINER],
         )
     except Stopped:
         return

@@ -8,14 +8,13 @@ the trainer dies the whole run goes back to the newest checkpoint (`training.lau
 from __future__ import annotations
 
 import contextlib
-import datetime
 
 from scalerl_mini.errors import UserError
 from scalerl_mini.runtime.control import Control, Stage
 from scalerl_mini.runtime.evaluation_board import EvaluationBoard
 from scalerl_mini.runtime.rollout_buffer import RolloutBuffer
 from scalerl_mini.runtime.supervisor import ChildFailed
-from scalerl_mini.training.run_folder import RunFolder
+from scalerl_mini.training.run_folder import RunFolder, timestamp
 from scalerl_mini.training.run_spec import TRAINER, RunSpec, generator_roles
 
 FIRST_DELAY_S = 0.5
@@ -48,8 +47,7 @@ class Restarts:
         return FIRST_DELAY_S * 2 ** (len(self.deaths) - 1)
 
     def _write_down(self, death: ChildFailed, version: int) -> None:
-        now = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
-        row = {"role": death.role, "cause": death.cause, "version": version, "time": now}
+        row = {"role": death.role, "cause": death.cause, "version": version, "time": timestamp()}
         with contextlib.suppress(OSError, UserError):  # a disk that takes no more must not hide the death it caused
             self.folder.update_record(deaths=[*self.folder.read_record().get("deaths", []), row])
 

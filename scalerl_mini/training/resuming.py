@@ -7,7 +7,6 @@ changed is kept in run.json.
 
 from __future__ import annotations
 
-import datetime
 import json
 import logging
 from collections.abc import Iterator
@@ -19,7 +18,7 @@ from scalerl_mini.errors import UserError
 from scalerl_mini.training.checkpoint_names import list_checkpoints, version_of
 from scalerl_mini.training.disk import write_whole, writing
 from scalerl_mini.training.manifest import STATE, Damaged, verify
-from scalerl_mini.training.run_folder import MARKER, RunFolder
+from scalerl_mini.training.run_folder import MARKER, RunFolder, timestamp
 
 log = logging.getLogger(__name__)
 
@@ -74,8 +73,7 @@ def go_on(folder: RunFolder, config: Config) -> Path:
                 "%s.jsonl has %d of the %d rows that were written up to step %d; the run goes on without the others",
                 folder.path / name, kept[name], rows, version,
             )  # fmt: skip
-    when = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
-    entry = {"when": when, "from_version": version, "changed": changed}
+    entry = {"when": timestamp(), "from_version": version, "changed": changed}
     folder.update_record(history=[*record.get("history", []), entry])
     with writing(folder.config):
         write_whole(folder.config, dump_toml(config))

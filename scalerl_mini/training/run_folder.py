@@ -5,6 +5,7 @@ config.toml  run.json  steps.jsonl  evals.jsonl  rollouts/*.jsonl  checkpoints/s
 
 from __future__ import annotations
 
+import datetime
 import fcntl
 import json
 import logging
@@ -20,9 +21,7 @@ from typing import Any
 from scalerl_mini.errors import UserError
 from scalerl_mini.training.checkpoint_names import list_checkpoints, version_of
 from scalerl_mini.training.disk import write_whole, writing
-from scalerl_mini.training.row_log import RowLog, append_row, read_rows, rewind_rows
-
-__all__ = ["MARKER", "RunFolder", "append_row", "read_rows"]
+from scalerl_mini.training.row_log import RowLog, append_row, rewind_rows
 
 MARKER = "run.json"
 _ROLLOUTS = re.compile(r"step-(\d+)\.jsonl")
@@ -169,6 +168,11 @@ class RunFolder:
             path.unlink(missing_ok=True)
             for row in rows:
                 append_row(path, row)
+
+
+def timestamp() -> str:
+    """Now, as run.json writes it: UTC, to the second."""
+    return datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
 
 
 def _hold(descriptor: int, path: Path) -> None:

@@ -36,7 +36,6 @@ from scalerl_mini.training.self_check import self_check
 from scalerl_mini.training.step_row import rollout_rows, step_row
 
 logger = logging.getLogger(__name__)
-ROLE = TRAINER
 
 
 @dataclass
@@ -94,7 +93,7 @@ class Trainer:
         waited = self._wait_for(phase)
         refilled, more = self._refill(phase)
         waited += more
-        self.control.beat(ROLE, Stage.TRAINING)
+        self.control.beat(TRAINER, Stage.TRAINING)
         start = time.monotonic()
         batch = assemble([self.buffer.view(sequence) for sequence in sequences], self.config.objective)
         updates = self.learner.optimizer.updates
@@ -164,7 +163,7 @@ class Trainer:
             lambda: self.buffer.ready(sequences) == len(sequences),
             f"batch {self.policy.version} (groups {sequences.start} to {sequences.stop - 1})",
             control=self.control,
-            role=ROLE,
+            role=TRAINER,
             deadline_s=self.config.runtime.wait_timeout_s,
             who=self.generators,
         )
@@ -177,9 +176,9 @@ class Trainer:
 
     def _send(self) -> None:
         """Put the weights into the channel, and say to the launcher how far the run is."""
-        self.control.beat(ROLE, Stage.PUBLISHING)
+        self.control.beat(TRAINER, Stage.PUBLISHING)
         self.channel.publish(self.policy.version, self.weights.pull())
-        self.control.put(ROLE, "loaded_version", self.policy.version)
+        self.control.put(TRAINER, "loaded_version", self.policy.version)
 
     def _issue(self) -> None:
         """Hand out every ticket the gate allows, but none beyond the last step, and none when no prompt is left.
@@ -233,7 +232,7 @@ class Trainer:
 
     def _checkpoint(self) -> None:
         """Save the newest state. Raises FloatingPointError instead of saving weights or moments that are not finite."""
-        self.control.beat(ROLE, Stage.CHECKPOINTING)
+        self.control.beat(TRAINER, Stage.CHECKPOINTING)
         broken = self.learner.optimizer.not_finite()
         if broken:
             raise FloatingPointError(

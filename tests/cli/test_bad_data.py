@@ -17,18 +17,7 @@ from tests.cli.refusals import refused
 from tests.cli.test_bad_input import DEEP, FEW, numbered
 from tests.training.checkpoints import made_up_checkpoint
 
-
-@pytest.fixture(autouse=True)
-def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """An empty current folder, no way to the hub, and no process is started."""
-
-    def refuse(*_: object) -> None:
-        raise AssertionError("the run was started")
-
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
-    monkeypatch.setattr("scalerl_mini.training.launcher._supervise", refuse)
-    return tmp_path
+pytestmark = pytest.mark.usefixtures("place")
 
 
 GOOD_CURVE = "step,pass_rate\n" + "\n".join(

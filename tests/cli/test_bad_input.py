@@ -12,21 +12,10 @@ import pytest
 
 from tests.cli.refusals import refused
 
+pytestmark = pytest.mark.usefixtures("place")
+
 FEW = ("--set", "task.options={train_prompts=20, held_out_prompts=20}", "--set", "evaluation.prompts=10")
 DEEP = 5000
-
-
-@pytest.fixture(autouse=True)
-def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """An empty current folder, no way to the hub, and no process is started."""
-
-    def refuse(*_: object) -> None:
-        raise AssertionError("the run was started")
-
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
-    monkeypatch.setattr("scalerl_mini.training.launcher._supervise", refuse)
-    return tmp_path
 
 
 def numbered(table: list) -> dict:

@@ -12,7 +12,7 @@ import psutil
 import pytest
 
 from scalerl_mini.training.checkpoint_names import list_checkpoints
-from scalerl_mini.training.run_folder import read_rows
+from scalerl_mini.training.row_log import read_rows
 from tests.end_to_end.command import TINY, Launched, steps_done
 from tests.training.checkpoints import made_up_checkpoint
 

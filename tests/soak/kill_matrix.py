@@ -21,7 +21,7 @@ from pathlib import Path
 
 import numpy as np
 
-from scalerl_mini.training.run_folder import read_rows
+from scalerl_mini.training.row_log import read_rows
 from tests.fakes import uniform_model
 from tests.soak import actors
 from tests.soak.soaked_run import BACKOFF, FULL, STEPS, K, Kill, Run

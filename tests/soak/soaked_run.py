@@ -17,7 +17,7 @@ from scalerl_mini.runtime.control import Control, Stage
 from scalerl_mini.runtime.rollout_buffer import RolloutBuffer, SlotState
 from scalerl_mini.runtime.segment_names import start_time
 from scalerl_mini.training.checkpoint_names import list_checkpoints
-from scalerl_mini.training.run_folder import read_rows
+from scalerl_mini.training.row_log import read_rows
 from tests.soak import actors
 
 STEPS, K, KEEP = 24, 2, 2
