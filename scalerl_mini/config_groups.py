@@ -216,6 +216,28 @@ class TrainingConfig(Group):
     )
 
 
+class DownstreamConfig(Group):
+    """A second task, evaluated beside the held-out prompts and never trained: does what is learned carry over?"""
+
+    prompts: int = Field(0, ge=0, description="Downstream prompts, the same ones every time; 0 is off.")
+    name: str = Field("arithmetic", description="Its task, as in task.name; the held-out prompts of it are asked.")
+    options: dict[str, Any] = Field(default_factory=dict, description="Keyword options of that task.")
+    max_new_tokens: int = Field(0, ge=0, description="Hard limit of a completion; 0 is rollout.max_new_tokens.")
+    thinking_tokens: int = Field(0, ge=0, description="Thinking budget; 0 is that of rollout.interruption.")
+
+    def task(self, trained: TaskConfig) -> TaskConfig:
+        """The downstream task, graded under the same limits as the trained one."""
+        return trained.model_copy(update={"name": self.name, "options": self.options})
+
+    def rollout(self, trained: RolloutConfig) -> RolloutConfig:
+        """How it is sampled: as in training, but for its own limits."""
+        interruption, budget = trained.interruption, self.thinking_tokens
+        if budget:
+            interruption = interruption.model_copy(update={"min_tokens": budget, "max_tokens": budget})
+        limit = self.max_new_tokens or trained.max_new_tokens
+        return trained.model_copy(update={"max_new_tokens": limit, "interruption": interruption})
+
+
 class EvaluationConfig(Group):
     """Held-out evaluation: at step 0, then on a schedule that is denser where the curve is steep."""
 
@@ -229,6 +251,9 @@ class EvaluationConfig(Group):
     )
     stop_horizon: float = Field(
         2.0, gt=1, description="How far that forecast looks, as a multiple of the compute spent."
+    )
+    downstream: DownstreamConfig = Field(
+        default_factory=DownstreamConfig, description="A task that is evaluated and never trained."
     )
     trainer_helps: bool = Field(True, description="Let the trainer sample part of each evaluation; both are paused.")
 

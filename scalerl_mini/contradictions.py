@@ -59,8 +59,19 @@ def _masks_within_a_sequence_ratio(config: Config) -> str | None:
     )
 
 
+def _budget_without_interruption(config: Config) -> str | None:
+    budget = config.evaluation.downstream.thinking_tokens
+    if not budget or config.rollout.interruption.enabled:
+        return None
+    return (
+        f"evaluation.downstream.thinking_tokens = {budget} bounds nothing while rollout.interruption.enabled = false; set it"
+        " to 0, or enable the interruption"
+    )
+
+
 RULES: tuple[Callable[[Config], str | None], ...] = (
     _penalty_beyond_the_limit,
     _cap_without_correction,
     _masks_within_a_sequence_ratio,
+    _budget_without_interruption,
 )

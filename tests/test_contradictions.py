@@ -39,6 +39,37 @@ CONTRADICTIONS = [
     (("objective.constants.eps=0.2",), r"loss 'cispo' has no constant 'eps'; it has: eps_max"),
     # replacing flat groups that are not dropped
     (("objective.refill_rounds=2", "objective.zero_variance_filter=false"), r"needs zero_variance_filter = true"),
+    # a downstream budget that nothing would enforce, does not fit, or a downstream task that is trained
+    (
+        ("evaluation.downstream.thinking_tokens=60", "rollout.interruption.enabled=false"),
+        r"downstream\.thinking_tokens = 60 bounds nothing while rollout\.interruption\.enabled = false",
+    ),
+    (
+        (
+            "evaluation.downstream.prompts=9",
+            "evaluation.downstream.options={min_digits=2, max_digits=2}",
+            "evaluation.downstream.thinking_tokens=60",
+        ),
+        r"evaluation\.downstream: \d of its 9 prompts are training prompts of task arithmetic",
+    ),
+    (
+        (
+            "evaluation.downstream.prompts=9",
+            "evaluation.downstream.options={min_digits=7, max_digits=7}",
+            "evaluation.downstream.thinking_tokens=60",
+        ),
+        r"evaluation\.downstream, whose max_new_tokens.*rollout\.max_new_tokens = 51 leaves no room",
+    ),
+    (
+        (
+            "evaluation.downstream.prompts=9",
+            "evaluation.downstream.options={min_digits=7, max_digits=7}",
+            "evaluation.downstream.max_new_tokens=250",
+        ),
+        r"evaluation\.downstream, whose max_new_tokens.*the model has 256",
+    ),
+    (("evaluation.downstream.prompts=1001",), r"evaluation\.downstream\.prompts = 1001 but task arithmetic holds out"),
+    (("evaluation.downstream.prompts=5", "evaluation.downstream.name=chess"), r"'chess' is unknown"),
     # a body of low precision without fp32 masters
     (("model.dtype=float16", "model.fp32_masters=false"), r"model\.fp32_masters .*always keeps fp32 masters"),
 ]
@@ -56,6 +87,7 @@ AGREEING = [
     ("objective.loss=reinforce", "objective.correction=truncate", "objective.correction_cap=3.0"),
     ("pipeline.mode=ppo", "pipeline.k=8", "objective.refill_rounds=2"),
     ("model.dtype=float16", "model.fp32_head=none"),
+    ("evaluation.downstream.prompts=9", "evaluation.downstream.options={min_digits=7, max_digits=7}"),
 ]
 
 

@@ -3,6 +3,7 @@
     trainer: publish version v ─► request(v) ─► share() ─► wait until every prompt is done ─► summary
     generator:     load v ─────► sees the request ─► share()
 
+Held-out prompts come first, those of a downstream task after them (`evaluation_sets`).
 Both pause their training work meanwhile, so nothing is published or loaded during an evaluation and its time is not
 training compute. The same held-out prompts and the same seeds are used each time, so the between-prompt spread drops out
 of the curve.
@@ -18,8 +19,7 @@ import numpy as np
 
 from scalerl_mini.policy.model import Policy
 from scalerl_mini.rollout.engines import Engine, Finished
-from scalerl_mini.rollout.grading import Grader
-from scalerl_mini.rollout.sampling import RequestFactory
+from scalerl_mini.rollout.evaluation_sets import EvaluationSet, find_set
 from scalerl_mini.runtime.evaluation_board import EvaluationBoard
 from scalerl_mini.tasks.grade import Grade, Verdict
 
@@ -29,15 +29,16 @@ IDLE_S = 0.001
 
 @dataclass
 class EvaluationWorker:
-    """Samples and grades chunks of held-out prompts with its own engine; one in each process, numbered by `owner`."""
+    """Samples and grades chunks of prompts with its own engine; one in each process, numbered by `owner`.
+
+    sets: what the board's prompts are, one set after another.
+    """
 
     board: EvaluationBoard
     owner: int
     engine: Engine
     policy: Policy
-    grader: Grader
-    prompts: list[tuple[int, ...]]
-    requests: RequestFactory
+    sets: list[EvaluationSet]
     beat: Callable[[], None]
 
     def share(self) -> None:
@@ -60,14 +61,16 @@ class EvaluationWorker:
                 time.sleep(IDLE_S)  # everything is sampled, some grades are still to come
             for finished in self.engine.step():
                 self._collect(finished)
-            for key, grade in self.grader.collect():
-                self._reward(key, grade, left)
+            for one in self.sets:
+                for key, grade in one.grader.collect():
+                    self._reward(key, grade, left)
             self.beat()
 
     def _submit(self, prompt: int) -> None:
+        one, number = find_set(self.sets, prompt)
         for sample in range(self.board.samples):
-            ids = self.prompts[prompt]
-            self.engine.submit(self.requests.make(ids, (prompt, sample), "held-out", prompt, 0, sample))
+            ids = one.prompts[number]
+            self.engine.submit(one.requests.make(ids, (prompt, sample), one.role, number, 0, sample))
 
     def _collect(self, finished: Finished) -> None:
         """Write a completion's figures into its prompt's row and have it graded."""
@@ -78,7 +81,8 @@ class EvaluationWorker:
         row["sampled"][sample] = finished.mask.sum()
         row["truncated"][sample] = finished.finish == "length"
         row["interrupted"][sample] = finished.interrupted
-        self.grader.submit(finished.key, prompt, self.policy.decode(finished.tokens))
+        one, number = find_set(self.sets, prompt)
+        one.grader.submit(finished.key, number, self.policy.decode(finished.tokens))
 
     def _reward(self, key: tuple[int, int], grade: Grade, left: dict[int, int]) -> None:
         """Write a grade into its prompt's row, and call the row done when it was the last."""
@@ -90,6 +94,16 @@ class EvaluationWorker:
         if left[prompt] == 0:
             del left[prompt]
             row["done"] = True
+
+
+def summarise_sets(results: np.ndarray, sets: list[EvaluationSet]) -> dict[str, object]:
+    """`summarise` of each set's rows; the keys of a downstream set begin with its prefix."""
+    row, start = dict[str, object](), 0
+    for one in sets:
+        rows = results[start : start + len(one.prompts)]
+        row |= {one.prefix + key: value for key, value in summarise(rows, one.levels).items()}
+        start += len(one.prompts)
+    return row
 
 
 def summarise(results: np.ndarray, levels: list[str]) -> dict[str, object]:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from scalerl_mini.errors import UserError
+from scalerl_mini.scaling.downstream import Agreement
 
 LOWEST = -0.05  # noise around 0 may lie below it; anything lower is not a pass rate
 PERCENT_FROM = 1.05  # noise around 1 may lie above it; a largest score above this means that the column is in percent
@@ -30,6 +31,7 @@ class Curve:
     y: str = "score"
     percent: bool = False
     notes: tuple[str, ...] = field(default=())  # what was recognised, guessed, averaged or left out
+    downstream: Agreement | None = None  # of a run whose evaluations have a downstream task beside this one
 
     @classmethod
     def of(

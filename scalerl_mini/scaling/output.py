@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Sequence
+from dataclasses import asdict
 
 from scalerl_mini.scaling.forecast import FAR, Forecast, forecast
 from scalerl_mini.scaling.result import Fit
@@ -42,6 +43,7 @@ def as_dict(fit: Fit, forecasts: Sequence[Forecast] | None = None, robust: bool 
         "sigma": fit.sigma,
         "phi": fit.phi,
         "notes": list(fit.curve.notes),
+        "downstream": asdict(fit.curve.downstream) if fit.curve.downstream else None,
     }
 
 

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from scalerl_mini.errors import UserError
 from scalerl_mini.scaling.curve import LOWEST, NO_PASS_RATE, Curve
+from scalerl_mini.scaling.downstream import agreement
 from scalerl_mini.scaling.rows import LINE, Row, number_in, read_rows
 
 X_NAMES = (
@@ -55,10 +56,10 @@ def _read_run(folder: Path, x: str | None, y: str | None) -> Curve:
     if x is None and "generated_tokens" in columns and _device(folder).startswith("cpu"):
         x = "generated_tokens"
     curve = _curve(evals, rows, columns, x, y, folder.resolve().name)
-    spread = [row.get("pass_rate_stderr") for row in rows if row.get("step") == 0]
+    spread = [row.get(f"{curve.y}_stderr") for row in rows if row.get("step") == 0]
     if curve.r0 is not None and spread and isinstance(spread[-1], int | float):
         curve = replace(curve, r0_sd=float(spread[-1]))
-    return curve
+    return replace(curve, downstream=agreement(rows))
 
 
 def _device(folder: Path) -> str:

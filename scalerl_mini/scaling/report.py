@@ -16,6 +16,8 @@ def report(
 ) -> str:
     """Several lines: data, parameters, ceiling, cut table, forecast, decision, flags."""
     lines = [_head(fit), *(f"{'':14}{note}" for note in fit.curve.notes)]
+    if fit.curve.downstream:
+        lines.append(f"{'downstream':<14}{fit.curve.downstream}")
     if fit.status != "ok":
         return "\n".join([*lines, f"{'no fit':<14}{fit.status}: {fit.reason}"])
     rows = forecast(fit, worth=worth, robust=robust) if forecasts is None else forecasts

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from scalerl_mini.rollout.evaluation import EvaluationWorker, summarise
+from scalerl_mini.rollout.evaluation import EvaluationWorker, summarise_sets
+from scalerl_mini.rollout.evaluation_sets import EvaluationSet
 from scalerl_mini.runtime.control import Control
 from scalerl_mini.runtime.evaluation_board import EvaluationBoard
 from scalerl_mini.runtime.waiting import wait_until
@@ -25,13 +26,13 @@ class Evaluator:
     worker: EvaluationWorker | None
     control: Control
     folder: RunFolder
-    levels: list[str]
+    sets: list[EvaluationSet]
     deadline_s: float
     generators: list[str]
     newest: int = -1
 
     def run(self, version: int, meter: ComputeMeter) -> dict[str, Any]:
-        """Sample all held-out prompts under `version` and append a row to evals.jsonl; returns the row."""
+        """Sample all prompts of all sets under `version` and append a row to evals.jsonl; returns the row."""
         self.board.open(version)
         if self.worker:
             self.worker.share()
@@ -43,7 +44,12 @@ class Evaluator:
             deadline_s=self.deadline_s,
             who=self.generators,
         )
-        row = {"step": version, "policy_version": version, **meter.row(), **summarise(self.board.results, self.levels)}
+        row = {
+            "step": version,
+            "policy_version": version,
+            **meter.row(),
+            **summarise_sets(self.board.results, self.sets),
+        }
         self.folder.eval_log.append(row)
         self.newest = version
         return row

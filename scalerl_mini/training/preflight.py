@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from scalerl_mini.config import Config
+from scalerl_mini.config_groups import RolloutConfig
 from scalerl_mini.errors import UserError
 from scalerl_mini.model_folder import check_model_folder, read_json
 from scalerl_mini.tasks import Task, load_task
@@ -37,8 +38,10 @@ def preflight(config: Config) -> Path:
             f"{len(task.held_out)} prompts; lower it or let the task hold out more"
         )
     tokenizer = _Tokenizer(folder)
-    _check_interruption(config, tokenizer)
-    _check_context(config, folder, _longest_prompt(task, tokenizer))
+    _check_interruption(config.rollout, tokenizer)
+    _check_context(config.rollout, folder, _longest_prompt(task, tokenizer))
+    if config.evaluation.downstream.prompts:
+        _check_downstream(config, task, folder, tokenizer)
     _check_devices(config)
     return folder
 
@@ -147,27 +150,53 @@ def _check_slots(config: Config) -> None:
             raise UserError(f"{key} = {count} does not fit rollout.slots = {config.rollout.slots}; raise the slots")
 
 
-def _check_interruption(config: Config, tokenizer: _Tokenizer) -> None:
-    options = config.rollout.interruption
+def _check_downstream(config: Config, trained: Task, folder: Path, tokenizer: _Tokenizer) -> None:
+    """The same checks for the downstream task; and that none of its prompts is trained, or it would not be downstream."""
+    downstream = config.evaluation.downstream
+    task, rollout = load_task(downstream.name, **downstream.options), downstream.rollout(config.rollout)
+    _check_prompts(task)
+    if downstream.prompts > len(task.held_out):
+        raise UserError(
+            f"evaluation.downstream.prompts = {downstream.prompts} but task {downstream.name} holds out "
+            f"{len(task.held_out)} prompts; lower it or let the task hold out more"
+        )
+    known = {prompt.text for prompt in trained.train}
+    shared = sum(prompt.text in known for prompt in task.held_out[: downstream.prompts])
+    if shared:
+        raise UserError(
+            f"evaluation.downstream: {shared} of its {downstream.prompts} prompts are training prompts of task "
+            f"{config.task.name}; change evaluation.downstream.options or task.options"
+        )
+    try:
+        _check_interruption(rollout, tokenizer)
+        _check_context(rollout, folder, _longest_prompt(task, tokenizer))
+    except UserError as error:
+        raise UserError(
+            f"evaluation.downstream, whose max_new_tokens and thinking_tokens stand in the place of rollout's: {error}"
+        ) from None
+
+
+def _check_interruption(rollout: RolloutConfig, tokenizer: _Tokenizer) -> None:
+    options = rollout.interruption
     if not options.enabled:
         return
     for key, text in (("phrase", options.phrase), ("think_end", options.think_end)):
         if tokenizer.count(text) == 0:
             raise UserError(f"rollout.interruption.{key} = {text!r} has no tokens; set it, or set enabled to false")
     needed = options.max_tokens + tokenizer.count(options.phrase) + 1
-    if needed > config.rollout.max_new_tokens:
+    if needed > rollout.max_new_tokens:
         raise UserError(
-            f"rollout.max_new_tokens = {config.rollout.max_new_tokens} leaves no room for an answer after "
+            f"rollout.max_new_tokens = {rollout.max_new_tokens} leaves no room for an answer after "
             f"interruption.max_tokens = {options.max_tokens} and the phrase; raise it to more than {needed - 1}"
         )
 
 
-def _check_context(config: Config, folder: Path, prompt_tokens: int) -> None:
+def _check_context(rollout: RolloutConfig, folder: Path, prompt_tokens: int) -> None:
     limit = read_json(folder / "config.json").get("max_position_embeddings")
-    needed = prompt_tokens + config.rollout.max_new_tokens
+    needed = prompt_tokens + rollout.max_new_tokens
     if limit is not None and needed > limit:
         raise UserError(
-            f"rollout.max_new_tokens = {config.rollout.max_new_tokens} and prompts of {prompt_tokens} tokens need a context "
+            f"rollout.max_new_tokens = {rollout.max_new_tokens} and prompts of {prompt_tokens} tokens need a context "
             f"of {needed}, the model has {limit}; "
             + (
                 f"lower rollout.max_new_tokens to {limit - prompt_tokens} or less"

@@ -22,6 +22,7 @@ from scalerl_mini.policy.model import Policy
 from scalerl_mini.policy.weight_bytes import WeightBytes
 from scalerl_mini.rollout.curriculum import Curriculum
 from scalerl_mini.rollout.evaluation import EvaluationWorker
+from scalerl_mini.rollout.evaluation_sets import EvaluationSet, evaluation_sets
 from scalerl_mini.rollout.generator import Generator
 from scalerl_mini.rollout.grading import Grader, make_graders
 from scalerl_mini.rollout.sampling import RequestFactory, build_engine, build_interruption
@@ -31,7 +32,7 @@ from scalerl_mini.runtime.gate import StalenessGate
 from scalerl_mini.runtime.rollout_buffer import BufferShape, RolloutBuffer
 from scalerl_mini.runtime.waiting import Stopped, wait_until
 from scalerl_mini.runtime.weight_channel import TensorSpec, WeightChannel
-from scalerl_mini.tasks import Task, load_task
+from scalerl_mini.tasks import load_task
 from scalerl_mini.training.checkpoint import read_state, restore_optimizer
 from scalerl_mini.training.compute import ComputeMeter, multiplied_parameters
 from scalerl_mini.training.evaluator import Evaluator
@@ -52,12 +53,10 @@ class Side:
 
     config: Config
     policy: Policy
-    task: Task
     train_prompts: list[tuple[int, ...]]
-    held_out_prompts: list[tuple[int, ...]]
     requests: RequestFactory
     train_grader: Grader
-    held_out_grader: Grader
+    evaluated: list[EvaluationSet]
 
     @classmethod
     def build(cls, spec: RunSpec, side: Literal["generator", "trainer"]) -> Side:
@@ -67,38 +66,42 @@ class Side:
         policy = Policy.load(spec.model, config.model.dtype, device, config.model.fp32_head_of(side))
         task = load_task(config.task.name, **config.task.options)
         interruption = build_interruption(config.rollout, policy)
-        held_out = task.held_out[: config.evaluation.prompts]
+        train_grader, held_out_grader = make_graders(task, config.task)
         return cls(
             config,
             policy,
-            task,
             [tuple(policy.encode(prompt.text)) for prompt in task.train],
-            [tuple(policy.encode(prompt.text)) for prompt in held_out],
             RequestFactory(config.seed, config.rollout.max_new_tokens, interruption),
-            *make_graders(task, config.task),
+            train_grader,
+            evaluation_sets(config, task, held_out_grader, policy),
         )
+
+    @property
+    def evaluated_prompts(self) -> list[tuple[int, ...]]:
+        """Token ids of all that is evaluated, in the order of the evaluation board."""
+        return [prompt for one in self.evaluated for prompt in one.prompts]
 
     @property
     def prompt_tokens(self) -> int:
         """Length of the longest prompt."""
-        return max(len(prompt) for prompt in (*self.train_prompts, *self.held_out_prompts))
+        return max(len(prompt) for prompt in (*self.train_prompts, *self.evaluated_prompts))
 
     @property
     def prompts_digest(self) -> str:
         """SHA-256 of all prompts and their order: the curriculum and the evaluations mean prompts by their numbers."""
-        text = json.dumps([self.train_prompts, self.held_out_prompts])
+        text = json.dumps([self.train_prompts, self.evaluated_prompts])
         return hashlib.sha256(text.encode()).hexdigest()
 
     def evaluation_worker(self, board: EvaluationBoard, control: Control, role: str) -> EvaluationWorker:
-        engine = build_engine(self.config.rollout, self.policy, self.prompt_tokens)
+        longest = max(one.requests.max_new_tokens for one in self.evaluated)
+        rollout = self.config.rollout.model_copy(update={"max_new_tokens": longest})
+        engine = build_engine(rollout, self.policy, self.prompt_tokens)
         return EvaluationWorker(
             board,
             control.roles.index(role),
             engine,
             self.policy,
-            self.held_out_grader,
-            self.held_out_prompts,
-            self.requests,
+            self.evaluated,
             lambda: _beat_or_stop(control, role),
         )
 
@@ -149,10 +152,9 @@ def build_trainer(spec: RunSpec, side: Side, control: Control) -> Trainer:
     ]
     evaluation = config.evaluation
     board = EvaluationBoard.create(
-        f"{spec.prefix}.evaluation", len(side.held_out_prompts), evaluation.samples, spec.folder
+        f"{spec.prefix}.evaluation", len(side.evaluated_prompts), evaluation.samples, spec.folder
     )
     worker = side.evaluation_worker(board, control, TRAINER) if evaluation.trainer_helps else None
-    levels = [prompt.level for prompt in side.task.held_out[: evaluation.prompts]]
     generators = generator_roles(config)
     trainer = Trainer(
         config=config,
@@ -169,7 +171,7 @@ def build_trainer(spec: RunSpec, side: Side, control: Control) -> Trainer:
             worker,
             control,
             folder,
-            levels,
+            side.evaluated,
             config.runtime.wait_timeout_s,
             generators,
             newest=max(evaluated, default=-1),

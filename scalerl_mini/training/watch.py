@@ -110,6 +110,8 @@ class RunWatcher:
         (self.folder / "fit.json").write_text(fitted.to_json() + "\n", encoding="utf-8")
         fitted.plot(self.folder / "curve.png")
         self.console.print(f"  fit: {one_line(fitted).removeprefix('fit: ')}", highlight=False, soft_wrap=True)
+        if fitted.curve.downstream:
+            self.console.print(f"  downstream: {fitted.curve.downstream}", highlight=False, soft_wrap=True)
         evaluation = self.config.evaluation
         least, horizon = evaluation.stop_when_gain_below, evaluation.stop_horizon
         if least and fitted.surface is not None and gain_below(fitted, horizon * fitted.last, least):
@@ -156,9 +158,10 @@ def _troubles(row: dict[str, Any]) -> str:
 
 def _grading(row: dict[str, Any]) -> str:
     """How often the grader failed, of a step or an evaluation; empty when it never did."""
-    if not row["grading_errors"] + row["grading_timeouts"]:
-        return ""
-    return f"  grading failed: {row['grading_errors']} errors, {row['grading_timeouts']} time-outs (see logs/)"
+    errors, timeouts = (
+        row[f"grading_{kind}"] + row.get(f"downstream_grading_{kind}", 0) for kind in ("errors", "timeouts")
+    )
+    return f"  grading failed: {errors} errors, {timeouts} time-outs (see logs/)" if errors + timeouts else ""
 
 
 def evaluation_line(row: dict[str, Any]) -> str:
@@ -166,8 +169,15 @@ def evaluation_line(row: dict[str, Any]) -> str:
     return (
         f"evaluation of version {row['policy_version']}: pass rate {row['pass_rate']:.3f} +- {row['pass_rate_stderr']:.3f} "
         f"after {row['generated_tokens']} tokens, {row['wall_seconds']:.0f} s  "
-        f"(interrupted {row['interruption_rate']:.0%}, length {row['mean_length']:.1f}){_grading(row)}"
+        f"(interrupted {row['interruption_rate']:.0%}, length {row['mean_length']:.1f}){_downstream(row)}{_grading(row)}"
     )
+
+
+def _downstream(row: dict[str, Any]) -> str:
+    """Pass rate of the downstream task; empty when there is none."""
+    if "downstream_pass_rate" not in row:
+        return ""
+    return f"  downstream {row['downstream_pass_rate']:.3f} +- {row['downstream_pass_rate_stderr']:.3f}"
 
 
 def _small(value: float | None) -> str:

@@ -11,6 +11,7 @@ import pytest
 
 from scalerl_mini.rollout.engines import TorchEngine
 from scalerl_mini.rollout.evaluation import EvaluationWorker, summarise
+from scalerl_mini.rollout.evaluation_sets import EvaluationSet
 from scalerl_mini.rollout.grading import InlineGrader
 from scalerl_mini.rollout.interruption import Interruption
 from scalerl_mini.rollout.sampling import RequestFactory
@@ -52,9 +53,9 @@ def worker(
     prompts = [tuple(policy.encode(prompt.text)) for prompt in task.held_out]
     interruption = Interruption((4,), (4,), 3, 3)
     engine = TorchEngine(policy, slots, 4, 8, 1.0, interruption)
-    grader = InlineGrader(task, "held_out")
-    requests = RequestFactory(0, 8, interruption)
-    return EvaluationWorker(board, owner, engine, policy, grader, prompts, requests, lambda: None)
+    grader, levels = InlineGrader(task, "held_out"), [prompt.level for prompt in task.held_out]
+    held_out = EvaluationSet("held-out", prompts, levels, grader, RequestFactory(0, 8, interruption))
+    return EvaluationWorker(board, owner, engine, policy, [held_out], lambda: None)
 
 
 def test_one_worker_grades_every_prompt(board: EvaluationBoard) -> None:
@@ -181,7 +182,9 @@ def test_rows_hold_what_was_sampled(board: EvaluationBoard) -> None:
     engine = worker(board, task, slots=1).engine
     for prompt in (0, 17):
         for sample in range(SAMPLES):
-            engine.submit(one.requests.make(one.prompts[prompt], (prompt, sample), "held-out", prompt, 0, sample))
+            (held_out,) = one.sets
+            ids = held_out.prompts[prompt]
+            engine.submit(held_out.requests.make(ids, (prompt, sample), "held-out", prompt, 0, sample))
     while engine.running:
         for finished in engine.step():
             row, sample = board.results[finished.key[0]], finished.key[1]

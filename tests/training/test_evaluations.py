@@ -49,6 +49,48 @@ def test_the_same_held_out_samples_every_time(make_loop: MakeLoop) -> None:
     assert len({row["mean_length"] for row in loop.evals}) == 1
 
 
+DOWNSTREAM = (
+    "evaluation.downstream.prompts=4",
+    "evaluation.downstream.name=tests.fakes:FakeTask",
+    "evaluation.downstream.options={held_out=6, rule='half'}",
+    "evaluation.downstream.max_new_tokens=3",
+)
+
+
+def test_a_downstream_task_has_keys_of_its_own_and_changes_nothing_else(make_loop: MakeLoop) -> None:
+    plain, both = make_loop(folder="plain"), make_loop(*DOWNSTREAM, folder="both")
+    plain.run()
+    both.run()
+    for without, row in zip(plain.evals, both.evals, strict=True):
+        own = {key: value for key, value in row.items() if key.startswith("downstream_")}
+        clock = ("wall_seconds", "device_hours")
+        rest = {key: value for key, value in row.items() if key not in own and key not in clock}
+        assert rest == {key: value for key, value in without.items() if key not in clock}
+        assert (own["downstream_pass_rate"], own["downstream_pass_rate_stderr"]) == (0.5, 0.0)
+        assert (own["downstream_prompts"], own["downstream_samples_per_prompt"]) == (4, 2)
+        assert own["downstream_pass_rate_by_level"] == {"level 0": 0.5, "level 1": 0.5}
+        assert own["downstream_mean_length"] <= 3 < row["mean_length"]
+    assert plain.trainer.prompts_digest != both.trainer.prompts_digest  # a resumed run must ask the same
+
+
+def test_each_set_has_its_own_seeds_and_grader(make_loop: MakeLoop) -> None:
+    """The same task as both: the same prompts get other samples, since seeds depend on the role."""
+    same = ("evaluation.downstream.prompts=5", "evaluation.downstream.name=tests.fakes:FakeTask")
+    loop = make_loop(*same)
+    lengths = []
+    for worker in (loop.trainer.evaluator.worker, loop.generators[0].evaluation):
+        assert worker is not None
+        fake(worker.engine).spoil = lambda finished: lengths.append((finished.key, len(finished.tokens)))
+    loop.run()
+    first = dict(lengths)
+    assert set(first) == {(prompt, sample) for prompt in range(10) for sample in range(2)}
+    held_out, downstream = (
+        [first[prompt, s] for prompt in part for s in range(2)] for part in (range(5), range(5, 10))
+    )
+    assert held_out != downstream
+    assert "downstream_pass_rate" in loop.evals[-1]
+
+
 def test_a_generator_that_slept_through_an_evaluation_goes_on(make_loop: MakeLoop) -> None:
     """The trainer did the whole evaluation and a step more; the late generator finds nothing to do and no error."""
     loop = make_loop("pipeline.k=2", "evaluation.early_every=1", "training.steps=5")

@@ -52,6 +52,16 @@ def test_steps_and_evaluations_are_told_once(watcher: RunWatcher, tmp_path: Path
     assert text(watcher).count("evaluation of version 7: pass rate 0.500 +- 0.010") == 1
 
 
+def test_the_downstream_pass_rate_is_told(watcher: RunWatcher, tmp_path: Path) -> None:
+    watcher.start()
+    both = EVALUATION | {"downstream_pass_rate": 0.25, "downstream_pass_rate_stderr": 0.02}
+    append_row(tmp_path / "evals.jsonl", both | {"downstream_grading_errors": 2, "downstream_grading_timeouts": 1})
+    watcher.update(None)  # type: ignore[arg-type]
+    watcher.close()
+    assert "downstream 0.250 +- 0.020" in text(watcher)
+    assert "grading failed: 2 errors, 1 time-outs" in text(watcher)
+
+
 def test_what_went_wrong_in_a_step_is_told(watcher: RunWatcher, tmp_path: Path) -> None:
     watcher.start()
     append_row(tmp_path / "steps.jsonl", STEP | {"dropped_tokens": 5, "skipped": "the loss is nan", "grad_norm": None})
