@@ -46,11 +46,10 @@ CONTRADICTIONS = [
     ),
     (
         (
-            "evaluation.downstream.prompts=9",
-            "evaluation.downstream.options={min_digits=2, max_digits=2}",
-            "evaluation.downstream.thinking_tokens=60",
+            "evaluation.downstream.prompts=40",
+            "evaluation.downstream.options={min_digits=2, max_digits=2, train_prompts=5, held_out_prompts=40}",
         ),
-        r"evaluation\.downstream: \d of its 9 prompts are training prompts of task arithmetic",
+        r"evaluation\.downstream: \d+ of its 40 prompts are training prompts of task arithmetic",
     ),
     (
         (
@@ -58,7 +57,7 @@ CONTRADICTIONS = [
             "evaluation.downstream.options={min_digits=7, max_digits=7}",
             "evaluation.downstream.thinking_tokens=60",
         ),
-        r"evaluation\.downstream, whose max_new_tokens.*rollout\.max_new_tokens = 51 leaves no room",
+        r"evaluation\.downstream, whose keys.*rollout\.max_new_tokens = 51 leaves no room",
     ),
     (
         (
@@ -66,7 +65,7 @@ CONTRADICTIONS = [
             "evaluation.downstream.options={min_digits=7, max_digits=7}",
             "evaluation.downstream.max_new_tokens=250",
         ),
-        r"evaluation\.downstream, whose max_new_tokens.*the model has 256",
+        r"evaluation\.downstream, whose keys.*the model has 256",
     ),
     (("evaluation.downstream.prompts=1001",), r"evaluation\.downstream\.prompts = 1001 but task arithmetic holds out"),
     (("evaluation.downstream.prompts=5", "evaluation.downstream.name=chess"), r"'chess' is unknown"),

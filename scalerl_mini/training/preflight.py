@@ -153,8 +153,16 @@ def _check_slots(config: Config) -> None:
 def _check_downstream(config: Config, trained: Task, folder: Path, tokenizer: _Tokenizer) -> None:
     """The same checks for the downstream task; and that none of its prompts is trained, or it would not be downstream."""
     downstream = config.evaluation.downstream
-    task, rollout = load_task(downstream.name, **downstream.options), downstream.rollout(config.rollout)
-    _check_prompts(task)
+    rollout = downstream.rollout(config.rollout)
+    try:
+        task = load_task(downstream.name, **downstream.options)
+        _check_prompts(task)
+        _check_interruption(rollout, tokenizer)
+        _check_context(rollout, folder, _longest_prompt(task, tokenizer))
+    except UserError as error:
+        raise UserError(
+            f"evaluation.downstream, whose keys stand in the place of task's and rollout's: {error}"
+        ) from None
     if downstream.prompts > len(task.held_out):
         raise UserError(
             f"evaluation.downstream.prompts = {downstream.prompts} but task {downstream.name} holds out "
@@ -167,13 +175,6 @@ def _check_downstream(config: Config, trained: Task, folder: Path, tokenizer: _T
             f"evaluation.downstream: {shared} of its {downstream.prompts} prompts are training prompts of task "
             f"{config.task.name}; change evaluation.downstream.options or task.options"
         )
-    try:
-        _check_interruption(rollout, tokenizer)
-        _check_context(rollout, folder, _longest_prompt(task, tokenizer))
-    except UserError as error:
-        raise UserError(
-            f"evaluation.downstream, whose max_new_tokens and thinking_tokens stand in the place of rollout's: {error}"
-        ) from None
 
 
 def _check_interruption(rollout: RolloutConfig, tokenizer: _Tokenizer) -> None:
