@@ -74,7 +74,7 @@ class InterruptionConfig(Group):
 class RolloutConfig(Group):
     """How completions are sampled."""
 
-    engine: Literal["torch"] = Field("torch", description="Generation engine.")
+    engine: Literal["torch", "vllm"] = Field("torch", description="Generation engine; vllm is installed separately.")
     slots: int = Field(192, ge=1, description="Completions decoded side by side by one generator.")
     group_size: int = Field(8, ge=2, description="Completions a prompt, G (paper: 16).")
     max_new_tokens: int = Field(51, ge=1, description="Hard limit of a completion, thinking and answer together.")
@@ -255,7 +255,9 @@ class EvaluationConfig(Group):
     downstream: DownstreamConfig = Field(
         default_factory=DownstreamConfig, description="A task that is evaluated and never trained."
     )
-    trainer_helps: bool = Field(True, description="Let the trainer sample part of each evaluation; both are paused.")
+    trainer_helps: bool = Field(
+        True, description="Let the trainer sample part of each evaluation; both are paused. Not with vllm."
+    )
 
     def due(self, step: int, last_step: int) -> bool:
         """Whether `step` is an evaluation step of a run of `last_step` steps; the first and last always are."""

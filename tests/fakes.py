@@ -90,6 +90,11 @@ class FakeEngine:
     def abort(self, key: tuple[int, int]) -> None:
         self.rows.pop(key, None)
 
+    def beside(self) -> FakeEngine:
+        other = FakeEngine(self.policy, self.slots, self.longest)
+        other.before_step = self.before_step
+        return other
+
     def _tokens(self, request: Request) -> list[int]:
         rng = np.random.default_rng(request.seed)
         digits = rng.choice(self.digits, size=rng.integers(1, min(self.longest, request.max_new_tokens)))

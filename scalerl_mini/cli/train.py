@@ -16,6 +16,7 @@ import click
 @click.option("--resume", type=click.Path(path_type=Path), help="Run folder to continue from its newest checkpoint.")
 @click.option("--overwrite", is_flag=True, help="Replace the run that is already in --out.")
 @click.option("--seed", type=click.IntRange(min=0), help="Seed of the run; short for --set seed=N.")
+@click.option("--engine", type=click.Choice(["torch", "vllm"]), help="Generation engine.")
 @click.option("--generator-device", help="Device of the generators, e.g. cuda:0.")
 @click.option("--trainer-device", help="Device of the trainer, e.g. cuda:1.")
 @click.option("--dry-run", is_flag=True, help="Print the whole resolved configuration as TOML and stop.")
@@ -27,6 +28,7 @@ def command(
     resume: Path | None,
     overwrite: bool,
     seed: int | None,
+    engine: str | None,
     generator_device: str | None,
     trainer_device: str | None,
     dry_run: bool,
@@ -44,6 +46,7 @@ def command(
 
     shortcuts = {
         "seed": seed,
+        "rollout.engine": engine,
         "runtime.generator_device": generator_device,
         "runtime.trainer_device": trainer_device,
     }

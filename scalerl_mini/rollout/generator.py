@@ -72,7 +72,7 @@ class Generator:
     def turn(self) -> None:
         """One round of the loop."""
         if self.channel.version > self.policy.version:
-            self._load()
+            self.load()
         if self.evaluation.board.request > self.evaluated:
             self._evaluate()
         while self.engine.free >= self.group_size and self._claim():
@@ -87,7 +87,7 @@ class Generator:
         for key, grade in self.grader.collect():
             self._reward(key, grade)
 
-    def _load(self) -> None:
+    def load(self) -> None:
         """Take the newest whole version. Running completions go on with it; their cache is kept."""
         self.control.beat(self.role, Stage.LOADING)
         version, checksum = self.channel.read(self.weights.views)
@@ -99,7 +99,7 @@ class Generator:
     def _evaluate(self) -> None:
         self.evaluated = self.evaluation.board.request
         if self.policy.version < self.evaluation.board.version:
-            self._load()
+            self.load()
         self.control.beat(self.role, Stage.EVALUATING)
         start = time.monotonic()
         self.evaluation.share()

@@ -6,11 +6,10 @@ from dataclasses import dataclass
 
 from scalerl_mini.config_groups import RolloutConfig
 from scalerl_mini.policy.model import Policy
-from scalerl_mini.rollout.engines import Engine, Request, TorchEngine
+from scalerl_mini.rollout.engines import Engine, Request, TorchEngine, VllmEngine
+from scalerl_mini.rollout.engines.vllm_core import VllmCore
 from scalerl_mini.rollout.interruption import Interruption
 from scalerl_mini.seeds import derive_seed
-
-ENGINES = {"torch": TorchEngine}
 
 
 def build_interruption(config: RolloutConfig, policy: Policy) -> Interruption | None:
@@ -22,16 +21,14 @@ def build_interruption(config: RolloutConfig, policy: Policy) -> Interruption | 
     return Interruption(tuple(phrase), tuple(end), options.min_tokens, options.max_tokens)
 
 
-def build_engine(config: RolloutConfig, policy: Policy, prompt_tokens: int) -> Engine:
-    """The engine named by the configuration. prompt_tokens: longest prompt it will be given."""
-    return ENGINES[config.engine](
-        policy,
-        config.slots,
-        prompt_tokens,
-        config.max_new_tokens,
-        config.temperature,
-        build_interruption(config, policy),
-    )
+def build_engine(config: RolloutConfig, policy: Policy, prompt_tokens: int, device: str = "cpu") -> Engine:
+    """The engine named by the configuration. prompt_tokens: longest prompt it will be given. device: vLLM's; the torch
+    engine runs where its policy is."""
+    interruption, limit = build_interruption(config, policy), config.max_new_tokens
+    if config.engine == "torch":
+        return TorchEngine(policy, config.slots, prompt_tokens, limit, config.temperature, interruption)
+    core = VllmCore(policy, config.slots, prompt_tokens + limit, config.temperature, device)
+    return VllmEngine(core, policy, config.slots, prompt_tokens, limit, interruption)
 
 
 @dataclass(frozen=True)

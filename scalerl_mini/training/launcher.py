@@ -24,6 +24,7 @@ from typing import Any, Protocol
 
 from scalerl_mini import __version__
 from scalerl_mini.config import Config, dump_toml
+from scalerl_mini.rollout.vllm_package import installed_vllm
 from scalerl_mini.runtime.control import Control
 from scalerl_mini.runtime.segment_names import clear_stale, run_prefix, unlink_all
 from scalerl_mini.runtime.supervisor import FAILURE_GRACE_S, ChildFailed, Role, Supervisor, interrupts_blocked
@@ -205,7 +206,9 @@ def sigterm_interrupts() -> Iterator[None]:
 
 def _record(config: Config) -> dict[str, Any]:
     """run.json of a run that starts now."""
-    packages = ("torch", "transformers", "numpy", "safetensors")
+    packages = ["torch", "transformers", "numpy", "safetensors"]
+    if config.rollout.engine == "vllm" and (found := installed_vllm()):
+        packages.append(found[0])
     return {
         "state": "running",
         "reason": None,

@@ -13,6 +13,7 @@ from scalerl_mini.config import Config
 from scalerl_mini.config_groups import RolloutConfig
 from scalerl_mini.errors import UserError
 from scalerl_mini.model_folder import check_model_folder, read_json
+from scalerl_mini.rollout.vllm_package import check_vllm
 from scalerl_mini.tasks import Task, load_task
 
 MODELS = Path(__file__).parents[1] / "models"
@@ -22,6 +23,8 @@ DOWNLOAD = ("*.safetensors", "*.json", "*.txt", "*.model", "*.jinja")
 def preflight(config: Config) -> Path:
     """Check a configuration against its model and task; returns the model's folder. Raises UserError."""
     _check_slots(config)
+    if config.rollout.engine == "vllm":
+        check_vllm(config.runtime.generator_device)
     folder = resolve_model(config.model.name)
     _check_weights(folder)
     task = load_task(config.task.name, **config.task.options)

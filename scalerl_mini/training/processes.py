@@ -1,7 +1,7 @@
 """Entry points of the spawned processes: each builds its side of the run from the configuration and shared memory.
 
     trainer     loads the policy, creates the rollout buffer, the weight channel and the evaluation board, then trains
-    generator   loads the same model, waits for those segments, then samples
+    generator   loads the same model, builds its engine, waits for the first weights, checks the engine, then samples
 
 Both build the task and its token ids for themselves; only ids, numbers and weights cross between them.
 """
@@ -21,6 +21,8 @@ from scalerl_mini.errors import UserError
 from scalerl_mini.policy.model import Policy
 from scalerl_mini.policy.weight_bytes import WeightBytes
 from scalerl_mini.rollout.curriculum import Curriculum
+from scalerl_mini.rollout.engine_check import check_engine
+from scalerl_mini.rollout.engines import Engine
 from scalerl_mini.rollout.evaluation import EvaluationWorker
 from scalerl_mini.rollout.evaluation_sets import EvaluationSet, evaluation_sets
 from scalerl_mini.rollout.generator import Generator
@@ -61,9 +63,8 @@ class Side:
     @classmethod
     def build(cls, spec: RunSpec, side: Literal["generator", "trainer"]) -> Side:
         config = spec.config
-        device = config.runtime.trainer_device if side == "trainer" else config.runtime.generator_device
         _prepare_torch(config)
-        policy = Policy.load(spec.model, config.model.dtype, device, config.model.fp32_head_of(side))
+        policy = Policy.load(spec.model, config.model.dtype, _device(config, side), config.model.fp32_head_of(side))
         task = load_task(config.task.name, **config.task.options)
         interruption = build_interruption(config.rollout, policy)
         train_grader, held_out_grader = make_graders(task, config.task)
@@ -92,10 +93,24 @@ class Side:
         text = json.dumps([self.train_prompts, self.evaluated_prompts])
         return hashlib.sha256(text.encode()).hexdigest()
 
-    def evaluation_worker(self, board: EvaluationBoard, control: Control, role: str) -> EvaluationWorker:
-        longest = max(one.requests.max_new_tokens for one in self.evaluated)
-        rollout = self.config.rollout.model_copy(update={"max_new_tokens": longest})
-        engine = build_engine(rollout, self.policy, self.prompt_tokens)
+    @property
+    def evaluated_tokens(self) -> int:
+        """Longest completion that an evaluation may ask for."""
+        return max(one.requests.max_new_tokens for one in self.evaluated)
+
+    def engine(self) -> Engine:
+        """The configured engine, for the training prompts; one for an evaluation fits beside it."""
+        return build_engine(
+            self.config.rollout,
+            self.policy,
+            self.prompt_tokens,
+            max(self.evaluated_tokens, self.config.rollout.max_new_tokens),
+            self.config.runtime.generator_device,
+        )
+
+    def evaluation_worker(
+        self, board: EvaluationBoard, control: Control, role: str, engine: Engine
+    ) -> EvaluationWorker:
         return EvaluationWorker(
             board,
             control.roles.index(role),
@@ -154,7 +169,10 @@ def build_trainer(spec: RunSpec, side: Side, control: Control) -> Trainer:
     board = EvaluationBoard.create(
         f"{spec.prefix}.evaluation", len(side.evaluated_prompts), evaluation.samples, spec.folder
     )
-    worker = side.evaluation_worker(board, control, TRAINER) if evaluation.trainer_helps else None
+    worker = None
+    if evaluation.trainer_helps and config.rollout.engine == "torch":
+        rollout = config.rollout.model_copy(update={"max_new_tokens": side.evaluated_tokens})
+        worker = side.evaluation_worker(board, control, TRAINER, build_engine(rollout, policy, side.prompt_tokens))
     generators = generator_roles(config)
     trainer = Trainer(
         config=config,
@@ -201,10 +219,11 @@ def run_generator(spec: RunSpec, number: int) -> None:
     role = generator_roles(spec.config)[number]
     control = Control.attach(spec.control)
     side = Side.build(spec, "generator")
+    engine = side.engine()
     try:
         wait_until(
-            lambda: control.stage(TRAINER) != Stage.STARTING,
-            "the trainer's shared memory",
+            lambda: control.get(TRAINER, "loaded_version") >= 0,
+            "the trainer's first weights",
             control=control,
             role=role,
             deadline_s=spec.config.runtime.wait_timeout_s,
@@ -212,11 +231,21 @@ def run_generator(spec: RunSpec, number: int) -> None:
         )
     except Stopped:
         return
-    build_generator(spec, number, side, control).run()
+    generator = build_generator(spec, number, side, control, engine)
+    generator.load()
+    gap = check_engine(
+        engine,
+        side.policy,
+        side.train_prompts,
+        spec.config.rollout.temperature,
+        int(control.get(role, "loaded_checksum")),
+    )
+    logger.info("engine %s: %s", spec.config.rollout.engine, gap)
+    generator.run()
     control.beat(role, Stage.DONE)
 
 
-def build_generator(spec: RunSpec, number: int, side: Side, control: Control) -> Generator:
+def build_generator(spec: RunSpec, number: int, side: Side, control: Control, engine: Engine) -> Generator:
     """Generator `number`, attached to the segments that the trainer has created."""
     role = generator_roles(spec.config)[number]
     side.policy.version = -1  # nothing is sampled before the first published version is loaded
@@ -226,16 +255,24 @@ def build_generator(spec: RunSpec, number: int, side: Side, control: Control) ->
         role=role,
         policy=side.policy,
         weights=WeightBytes(side.policy),
-        engine=build_engine(spec.config.rollout, side.policy, side.prompt_tokens),
+        engine=engine,
         grader=side.train_grader,
         prompts=side.train_prompts,
         requests=side.requests,
-        evaluation=side.evaluation_worker(board, control, role),
+        evaluation=side.evaluation_worker(board, control, role, engine.beside(side.evaluated_tokens)),
         buffer=RolloutBuffer.attach(spec.segment_path("rollouts")),
         channel=WeightChannel.attach(spec.segment_path("weights")),
         control=control,
         group_size=spec.config.rollout.group_size,
     )
+
+
+def _device(config: Config, side: Literal["generator", "trainer"]) -> str:
+    """Where a side's policy lies. vLLM holds weights of its own on the generator's device: what it takes them from is
+    the copy in memory that the weight channel is read into."""
+    if side == "trainer":
+        return config.runtime.trainer_device
+    return "cpu" if config.rollout.engine == "vllm" else config.runtime.generator_device
 
 
 def _beat_or_stop(control: Control, role: str) -> None:

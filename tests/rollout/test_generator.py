@@ -19,9 +19,7 @@ from tests.training.loop import LONGEST, Loop, fake
 @pytest.fixture
 def loop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Loop]:
     """A trainer that does only what the test tells it, and one generator with room for four groups of two."""
-    monkeypatch.setattr(
-        processes, "build_engine", lambda config, policy, prompt_tokens: FakeEngine(policy, config.slots, LONGEST)
-    )
+    monkeypatch.setattr(processes, "build_engine", lambda config, policy, *_: FakeEngine(policy, config.slots, LONGEST))
     made = Loop(tmp_path / "run", uniform_model(tmp_path / "model"), ("pipeline.k=3",))
     yield made
     made.close()

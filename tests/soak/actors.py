@@ -40,6 +40,7 @@ def prepare() -> None:
     multiprocessing.get_context = lambda method=None: spawn("fork" if method == "spawn" else method)  # type: ignore
     watch.FIRST_FIT = 10**6
     processes.build_engine = _engine  # type: ignore[assignment]
+    processes.check_engine = lambda *_: None  # type: ignore[assignment] # it samples what no policy would
     trainer_module.step_row = _traced(trainer_module.step_row)
     weight_channel.checksum = _slow(weight_channel.checksum, CHECKSUM_S)
     os.fsync = _slow(os.fsync, FLUSH_S)  # type: ignore[assignment]
@@ -73,7 +74,7 @@ def launch(arguments: list[str], console: Path, pids: Path) -> int:
         os._exit(code)
 
 
-def _engine(config: Any, policy: Any, prompt_tokens: int) -> FakeEngine:
+def _engine(config: Any, policy: Any, *_: Any) -> FakeEngine:
     engine = FakeEngine(policy, config.slots, LONGEST)
     engine.before_step = lambda: time.sleep(DECODE_S)
     return engine

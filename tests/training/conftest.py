@@ -19,9 +19,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def make_loop(tmp_path: Path, model: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Loop]]:
     """Makes a `Loop` from settings; its shared memory is removed at the end."""
-    monkeypatch.setattr(
-        processes, "build_engine", lambda config, policy, prompt_tokens: FakeEngine(policy, config.slots, LONGEST)
-    )
+    monkeypatch.setattr(processes, "build_engine", lambda config, policy, *_: FakeEngine(policy, config.slots, LONGEST))
     loops: list[Loop] = []
 
     def make(*settings: str, folder: str = "run", resume: bool = False) -> Loop:

@@ -78,7 +78,7 @@ class Loop:
 
     def _generator(self, number: int) -> Generator:
         side = processes.Side.build(self.spec, "generator")
-        return processes.build_generator(self.spec, number, side, self.control)
+        return processes.build_generator(self.spec, number, side, self.control, side.engine())
 
     def turn(self) -> None:
         """One turn of a generator, which one is left to chance."""

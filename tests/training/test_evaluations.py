@@ -105,7 +105,7 @@ def test_a_late_generator_cannot_mix_its_version_into_the_next_evaluation(make_l
     loop = make_loop()
     loop.trainer.channel.publish(0, loop.trainer.weights.pull())
     generator, board = loop.generators[0], loop.trainer.evaluator.board
-    generator._load()
+    generator.load()
     board.open(0)
     fake(generator.evaluation.engine).before_step = lambda: board.open(3) if board.version == 0 else None
     generator.evaluation.share()

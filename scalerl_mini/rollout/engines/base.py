@@ -2,7 +2,8 @@
 
 A request is one completion. The G completions of a group share their prompt, and an engine may share its computation.
 Weights may be loaded between any two steps while sequences are half finished; the key-value cache is kept, so the
-tokens before the update keep their old keys and values (PipelineRL, paper section 3).
+tokens before the update keep their old keys and values (PipelineRL, paper section 3). An engine follows its policy:
+weights and `version` of the policy at a step are those that sample the step's tokens.
 """
 
 from __future__ import annotations
@@ -64,3 +65,7 @@ class Engine(Protocol):
 
     def abort(self, key: tuple[int, int]) -> None:
         """Forget a completion, queued or running."""
+
+    def beside(self, completion_tokens: int) -> Engine:
+        """Another engine over the same weights, with as many slots for completions of up to `completion_tokens`. Only one
+        of the two may be stepped at a time: what the other has begun rests meanwhile."""

@@ -41,7 +41,7 @@ class TorchEngine:
     ) -> None:
         """slots: rows decoded side by side. prompt_tokens, completion_tokens: longest of each that can be asked for."""
         self.policy, self.temperature, self.interruption = policy, temperature, interruption
-        self.slots, self.completion_tokens = slots, completion_tokens
+        self.slots, self.prompt_tokens, self.completion_tokens = slots, prompt_tokens, completion_tokens
         capacity = prompt_tokens + completion_tokens
         self.cache = KeyValueCache(policy.config, slots, capacity, policy.body.dtype, policy.device)
         self.eos = np.array(sorted(policy.eos_ids), np.int64)
@@ -58,6 +58,11 @@ class TorchEngine:
         self.logprobs = np.zeros((slots, completion_tokens), np.float32)
         self.versions = np.zeros((slots, completion_tokens), np.int32)
         self.mask = np.zeros((slots, completion_tokens), bool)
+
+    def beside(self, completion_tokens: int) -> TorchEngine:
+        return TorchEngine(
+            self.policy, self.slots, self.prompt_tokens, completion_tokens, self.temperature, self.interruption
+        )
 
     @property
     def free(self) -> int:
