@@ -1,20 +1,37 @@
 """Forced interruption in the engine: exactly at the budget, token by token, masked, and never after self-ended thinking.
 
-A chain policy stands in for a model: its next token follows from the last one alone, so every case can be dictated.
+A chain policy stands in for a model: its next token follows from the last one alone, so every case can be dictated. The
+torch engine forces the phrase row by row, the vLLM engine stops, appends and goes on (here over a core without vLLM).
 """
 
 from __future__ import annotations
+
+import sys
 
 import numpy as np
 import pytest
 import torch
 
 from scalerl_mini.policy import Policy
-from scalerl_mini.rollout.engines import Finished, Request, TorchEngine
+from scalerl_mini.rollout.engines import Engine, Finished, Request, TorchEngine
 from scalerl_mini.rollout.interruption import Interruption
 from tests.policy.tiny import EOS, Tiny, tiny_policy
+from tests.rollout.plain_core import plain_engine
 
 BUDGET = 4
+kind = "torch"
+
+
+@pytest.fixture(params=["torch", "vllm"], autouse=True)
+def _kind(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every test of this file with either engine."""
+    monkeypatch.setattr(sys.modules[__name__], "kind", request.param)
+
+
+def make_engine(policy: Policy, slots: int, interruption: Interruption) -> Engine:
+    if kind == "vllm":
+        return plain_engine(policy, slots, interruption)
+    return TorchEngine(policy, slots, 4, 12, 1.0, interruption)
 
 
 def chain(follows: dict[int, int]) -> Policy:
@@ -40,7 +57,7 @@ def complete(
     budget: int | None = BUDGET,
 ) -> Finished:
     """One completion of the prompt (1,) by a chain."""
-    engine = TorchEngine(chain(follows), 2, 4, 12, 1.0, Interruption(phrase, think_end, BUDGET, BUDGET))
+    engine = make_engine(chain(follows), 2, Interruption(phrase, think_end, BUDGET, BUDGET))
     engine.submit(Request((1,), 5, "key", limit, budget))
     finished = []
     while not finished:
@@ -127,7 +144,7 @@ def test_the_phrase_may_hold_the_end_of_thinking_and_is_forced_once() -> None:
 
 
 def test_a_slot_forgets_the_interruption_of_its_last_completion() -> None:
-    engine = TorchEngine(chain(COUNTING | {20: EOS}), 1, 4, 12, 1.0, Interruption((20,), (23,), 1, 9))
+    engine = make_engine(chain(COUNTING | {20: EOS}), 1, Interruption((20,), (23,), 1, 9))
     for budget in (2, None, 5):
         engine.submit(Request((1,), 5, budget, 12, budget))
     finished = {}
@@ -139,7 +156,7 @@ def test_a_slot_forgets_the_interruption_of_its_last_completion() -> None:
 
 
 def test_rows_are_interrupted_each_at_its_own_budget() -> None:
-    engine = TorchEngine(chain(COUNTING | {20: EOS}), 8, 4, 12, 1.0, Interruption((20,), (23,), 1, 9))
+    engine = make_engine(chain(COUNTING | {20: EOS}), 8, Interruption((20,), (23,), 1, 9))
     for budget in range(1, 8):
         engine.submit(Request((1,), budget, budget, 12, budget))
     finished = {}
