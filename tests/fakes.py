@@ -90,7 +90,7 @@ class FakeEngine:
     def abort(self, key: tuple[int, int]) -> None:
         self.rows.pop(key, None)
 
-    def beside(self) -> FakeEngine:
+    def beside(self, completion_tokens: int) -> FakeEngine:
         other = FakeEngine(self.policy, self.slots, self.longest)
         other.before_step = self.before_step
         return other

@@ -21,13 +21,15 @@ def build_interruption(config: RolloutConfig, policy: Policy) -> Interruption | 
     return Interruption(tuple(phrase), tuple(end), options.min_tokens, options.max_tokens)
 
 
-def build_engine(config: RolloutConfig, policy: Policy, prompt_tokens: int, device: str = "cpu") -> Engine:
-    """The engine named by the configuration. prompt_tokens: longest prompt it will be given. device: vLLM's; the torch
-    engine runs where its policy is."""
+def build_engine(
+    config: RolloutConfig, policy: Policy, prompt_tokens: int, beside_tokens: int = 0, device: str = "cpu"
+) -> Engine:
+    """The engine named by the configuration. prompt_tokens: longest prompt it will be given; beside_tokens: longest
+    completion of an engine that is made `beside` it. device: vLLM's; the torch engine runs where its policy is."""
     interruption, limit = build_interruption(config, policy), config.max_new_tokens
     if config.engine == "torch":
         return TorchEngine(policy, config.slots, prompt_tokens, limit, config.temperature, interruption)
-    core = VllmCore(policy, config.slots, prompt_tokens + limit, config.temperature, device)
+    core = VllmCore(policy, config.slots, prompt_tokens + max(limit, beside_tokens), config.temperature, device)
     return VllmEngine(core, policy, config.slots, prompt_tokens, limit, interruption)
 
 

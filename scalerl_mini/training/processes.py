@@ -104,7 +104,7 @@ class Side:
             self.config.rollout,
             self.policy,
             self.prompt_tokens,
-            max(self.evaluated_tokens, self.config.rollout.max_new_tokens),
+            self.evaluated_tokens,
             self.config.runtime.generator_device,
         )
 

@@ -85,7 +85,7 @@ def test_a_prefix_is_never_shared_between_versions(endless: Policy) -> None:
 
 def test_rows_rest_while_another_engine_steps_and_go_on_after(endless: Policy) -> None:
     training = plain_engine(endless, 3)
-    evaluation = training.beside()
+    evaluation = training.beside(12)
     assert core(evaluation) is core(training)
     for request in requests(3):
         training.submit(request)
