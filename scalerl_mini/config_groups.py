@@ -268,9 +268,11 @@ class EvaluationConfig(Group):
 class RuntimeConfig(Group):
     """Processes, devices, checkpoints and deadlines."""
 
-    generators: int = Field(1, ge=1, description="Generator processes.")
-    generator_device: str = Field("cpu", description="Torch device of the generators.")
-    trainer_device: str = Field("cpu", description="Torch device of the trainer.")
+    generators: int = Field(1, ge=1, description="Generator processes on one device.")
+    generator_device: str = Field(
+        "cpu", description="Torch device of the generators: cpu, cuda:0, or one each as cuda:0,cuda:2."
+    )
+    trainer_device: str = Field("cpu", description="Torch device of the trainer: cpu, cuda:0, ...")
     threads: int = Field(1, ge=1, description="Torch threads of each process.")
     checkpoint_every: int = Field(100, ge=1, description="Steps between checkpoints; the last step always has one.")
     keep_checkpoints: int = Field(2, ge=1, description="How many checkpoints are kept, newest first.")
@@ -279,3 +281,18 @@ class RuntimeConfig(Group):
     restarts: int = Field(
         3, ge=0, description="Deaths in a row, without a new step between, after which the run still goes on."
     )
+
+    @model_validator(mode="after")
+    def _a_device_each(self) -> RuntimeConfig:
+        named = len(self.generator_device.split(","))
+        if named > 1 and self.generators not in (1, named):
+            raise ValueError(
+                f"generators = {self.generators} but generator_device names {named} devices; leave generators away"
+            )
+        return self
+
+    @property
+    def generator_devices(self) -> tuple[str, ...]:
+        """The device of each generator."""
+        devices = tuple(name.strip() for name in self.generator_device.split(","))
+        return devices if len(devices) > 1 else devices * self.generators

@@ -21,6 +21,7 @@ ARROWS: dict[str, set[str]] = {
     "seeds": set(),
     "recipes": set(),
     "model_folder": set(),
+    "gpu": set(),
     "config_groups": set(),
     "config": {"config_groups", "contradictions", "recipes"},
     "contradictions": {"config"},  # the type only
@@ -33,6 +34,7 @@ ARROWS: dict[str, set[str]] = {
     "training": {
         "config",
         "config_groups",
+        "gpu",
         "model_folder",
         "objective",
         "policy",

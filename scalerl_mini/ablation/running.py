@@ -41,7 +41,7 @@ def ended(folder: Path) -> bool:
 def runs_at_once(study: Study, cores: int) -> int:
     """How many runs fit side by side into `cores`: each has a trainer and its generators, with their threads. At least 1."""
     runtimes = [study.config(*run).runtime for run in study.runs()]
-    return max(1, cores // max((runtime.generators + 1) * runtime.threads for runtime in runtimes))
+    return max(1, cores // max((len(runtime.generator_devices) + 1) * runtime.threads for runtime in runtimes))
 
 
 def run_study(study: Study, at_once: int, tell: Tell) -> list[str]:

@@ -17,7 +17,7 @@ import click
 @click.option("--overwrite", is_flag=True, help="Replace the run that is already in --out.")
 @click.option("--seed", type=click.IntRange(min=0), help="Seed of the run; short for --set seed=N.")
 @click.option("--engine", type=click.Choice(["torch", "vllm"]), help="Generation engine.")
-@click.option("--generator-device", help="Device of the generators, e.g. cuda:0.")
+@click.option("--generator-device", help="Device of the generators, e.g. cuda:0, or of each: cuda:0,cuda:2.")
 @click.option("--trainer-device", help="Device of the trainer, e.g. cuda:1.")
 @click.option("--dry-run", is_flag=True, help="Print the whole resolved configuration as TOML and stop.")
 def command(

@@ -216,7 +216,7 @@ def _record(config: Config) -> dict[str, Any]:
         "seed": config.seed,
         "model": config.model.name,
         "device": config.runtime.trainer_device,
-        "devices": [config.runtime.trainer_device] + [config.runtime.generator_device] * config.runtime.generators,
+        "devices": [config.runtime.trainer_device, *config.runtime.generator_devices],
         "versions": {
             "scalerl-mini": __version__,
             "python": platform.python_version(),

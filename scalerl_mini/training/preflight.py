@@ -12,9 +12,11 @@ from typing import Any
 from scalerl_mini.config import Config
 from scalerl_mini.config_groups import RolloutConfig
 from scalerl_mini.errors import UserError
+from scalerl_mini.gpu import ask_gpus
 from scalerl_mini.model_folder import check_model_folder, read_json
 from scalerl_mini.rollout.vllm_package import check_vllm
 from scalerl_mini.tasks import Task, load_task
+from scalerl_mini.training.placement import check_placement
 
 MODELS = Path(__file__).parents[1] / "models"
 DOWNLOAD = ("*.safetensors", "*.json", "*.txt", "*.model", "*.jinja")
@@ -24,7 +26,8 @@ def preflight(config: Config) -> Path:
     """Check a configuration against its model and task; returns the model's folder. Raises UserError."""
     _check_slots(config)
     if config.rollout.engine == "vllm":
-        check_vllm(config.runtime.generator_device)
+        for device in config.runtime.generator_devices:
+            check_vllm(device)
     folder = resolve_model(config.model.name)
     _check_weights(folder)
     task = load_task(config.task.name, **config.task.options)
@@ -45,7 +48,7 @@ def preflight(config: Config) -> Path:
     _check_context(config.rollout, folder, _longest_prompt(task, tokenizer))
     if config.evaluation.downstream.prompts:
         _check_downstream(config, task, folder, tokenizer)
-    _check_devices(config)
+    check_placement(config, ask_gpus)
     return folder
 
 
@@ -208,24 +211,3 @@ def _check_context(rollout: RolloutConfig, folder: Path, prompt_tokens: int) -> 
                 else "choose a model with a longer context or a task with shorter prompts"
             )
         )
-
-
-def _check_devices(config: Config) -> None:
-    devices = {
-        "runtime.generator_device": config.runtime.generator_device,
-        "runtime.trainer_device": config.runtime.trainer_device,
-    }
-    for key, device in devices.items():
-        if device != "cpu":
-            _check_device(key, device)
-
-
-def _check_device(key: str, device: str) -> None:
-    import torch
-
-    try:
-        kind, index = torch.device(device).type, torch.device(device).index or 0
-    except RuntimeError:
-        raise UserError(f"{key} = {device!r} is not a device; write cpu, cuda:0, cuda:1, ...") from None
-    if kind != "cuda" or index >= torch.cuda.device_count():
-        raise UserError(f"{key} = {device!r} is not on this machine; it has cpu and {torch.cuda.device_count()} GPUs")

@@ -18,6 +18,7 @@ import torch
 
 from scalerl_mini.config import Config
 from scalerl_mini.errors import UserError
+from scalerl_mini.gpu import use
 from scalerl_mini.policy.model import Policy
 from scalerl_mini.policy.weight_bytes import WeightBytes
 from scalerl_mini.rollout.curriculum import Curriculum
@@ -51,9 +52,14 @@ logger = logging.getLogger(__name__)
 
 @dataclass
 class Side:
-    """What both sides build alike."""
+    """What both sides build alike.
+
+    device: where the engine or the optimiser works, and so does the policy - but vLLM holds weights of its own there: what
+    it takes them from is the copy in memory that the weight channel is read into.
+    """
 
     config: Config
+    device: str
     policy: Policy
     train_prompts: list[tuple[int, ...]]
     requests: RequestFactory
@@ -61,15 +67,19 @@ class Side:
     evaluated: list[EvaluationSet]
 
     @classmethod
-    def build(cls, spec: RunSpec, side: Literal["generator", "trainer"]) -> Side:
+    def build(cls, spec: RunSpec, side: Literal["generator", "trainer"], number: int = 0) -> Side:
+        """number: which generator."""
         config = spec.config
-        _prepare_torch(config)
-        policy = Policy.load(spec.model, config.model.dtype, _device(config, side), config.model.fp32_head_of(side))
+        device = _device(config, side, number)
+        policy_device = "cpu" if side == "generator" and config.rollout.engine == "vllm" else device
+        _prepare_torch(config, policy_device)
+        policy = Policy.load(spec.model, config.model.dtype, policy_device, config.model.fp32_head_of(side))
         task = load_task(config.task.name, **config.task.options)
         interruption = build_interruption(config.rollout, policy)
         train_grader, held_out_grader = make_graders(task, config.task)
         return cls(
             config,
+            device,
             policy,
             [tuple(policy.encode(prompt.text)) for prompt in task.train],
             RequestFactory(config.seed, config.rollout.max_new_tokens, interruption),
@@ -105,7 +115,7 @@ class Side:
             self.policy,
             self.prompt_tokens,
             self.evaluated_tokens,
-            self.config.runtime.generator_device,
+            self.device,
         )
 
     def evaluation_worker(
@@ -141,7 +151,7 @@ def build_trainer(spec: RunSpec, side: Side, control: Control) -> Trainer:
     folder = RunFolder(spec.folder)
     optimizer = Optimizer(policy.named_tensors(), config.training)
     curriculum = Curriculum(len(side.train_prompts), config.seed, config.objective.no_positive_resampling)
-    meter = ComputeMeter(config.runtime.generators + 1, multiplied_parameters(policy))
+    meter = ComputeMeter(len(config.runtime.generator_devices) + 1, multiplied_parameters(policy))
     outstanding: dict[int, tuple[int, int]] = {}
     learner = Learner(policy, optimizer, config, _reference(spec))
     evaluated = [row["policy_version"] for row in read_rows(folder.evals)]
@@ -218,7 +228,7 @@ def run_generator(spec: RunSpec, number: int) -> None:
     """Main function of generator process `number`."""
     role = generator_roles(spec.config)[number]
     control = Control.attach(spec.control)
-    side = Side.build(spec, "generator")
+    side = Side.build(spec, "generator", number)
     engine = side.engine()
     try:
         wait_until(
@@ -267,12 +277,9 @@ def build_generator(spec: RunSpec, number: int, side: Side, control: Control, en
     )
 
 
-def _device(config: Config, side: Literal["generator", "trainer"]) -> str:
-    """Where a side's policy lies. vLLM holds weights of its own on the generator's device: what it takes them from is
-    the copy in memory that the weight channel is read into."""
-    if side == "trainer":
-        return config.runtime.trainer_device
-    return "cpu" if config.rollout.engine == "vllm" else config.runtime.generator_device
+def _device(config: Config, side: Literal["generator", "trainer"], number: int) -> str:
+    """The device of a side's process."""
+    return config.runtime.trainer_device if side == "trainer" else config.runtime.generator_devices[number]
 
 
 def _beat_or_stop(control: Control, role: str) -> None:
@@ -282,7 +289,8 @@ def _beat_or_stop(control: Control, role: str) -> None:
         raise Stopped(str(control.stop_reason))
 
 
-def _prepare_torch(config: Config) -> None:
+def _prepare_torch(config: Config, device: str) -> None:
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s")
     torch.set_num_threads(config.runtime.threads)
     torch.manual_seed(config.seed)
+    use(device)

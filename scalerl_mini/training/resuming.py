@@ -52,6 +52,8 @@ def resumed_config(run: Path, settings: tuple[str, ...]) -> Config:
             raise UserError(f"--resume {run}: no run there ({name} is missing); check the path")
     before, after = load_config(run / "config.toml"), load_config(run / "config.toml", settings)
     forbidden = [key for key in changes(before, after) if key not in MAY_CHANGE]
+    if len(before.runtime.generator_devices) != len(after.runtime.generator_devices) and not forbidden:
+        forbidden = ["the number of generators"]  # device-hours count all of them from the start
     if forbidden:
         raise UserError(
             f"--resume {run}: {', '.join(forbidden)} cannot change within a run; leave it as it is, or start anew with --out"

@@ -44,4 +44,4 @@ class RunSpec:
 
 def generator_roles(config: Config) -> list[str]:
     """Names of the generator processes."""
-    return [f"generator-{number}" for number in range(config.runtime.generators)]
+    return [f"generator-{number}" for number in range(len(config.runtime.generator_devices))]

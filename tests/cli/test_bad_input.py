@@ -116,7 +116,9 @@ SETTINGS = [
     ("mode 'ppo' takes k steps a phase", "pipeline={mode='ppo', k=0}"),
     ("is not a device", "runtime.trainer_device=cuda:"),
     ("is not a device", "runtime.trainer_device="),
-    ("is not on this machine", "runtime.generator_device=meta"),
+    ("is not a device", "runtime.generator_device=meta"),
+    ("is not a device", "runtime.generator_device=cpu,"),
+    ("names 2 devices", "runtime={generator_device='cpu,cpu', generators=3}"),
     ("leaves no room for an answer", "rollout.interruption.phrase=" + "</think>" * 20),
     ("leaves no room for an answer", "rollout.max_new_tokens=2"),
 ]  # fmt: skip

@@ -77,7 +77,7 @@ class Loop:
         self.most_turns = MOST_TURNS
 
     def _generator(self, number: int) -> Generator:
-        side = processes.Side.build(self.spec, "generator")
+        side = processes.Side.build(self.spec, "generator", number)
         return processes.build_generator(self.spec, number, side, self.control, side.engine())
 
     def turn(self) -> None:

@@ -89,6 +89,12 @@ def test_a_resumed_run_is_no_other_run(stopped: Path, setting: str) -> None:
         resumed_config(stopped, (setting,))
 
 
+def test_a_resumed_run_has_as_many_generators_as_before(stopped: Path) -> None:
+    assert resumed_config(stopped, ("runtime.generator_device=cuda:1",)).runtime.generator_devices == ("cuda:1",)
+    with pytest.raises(UserError, match="the number of generators cannot change within a run"):
+        resumed_config(stopped, ("runtime.generator_device=cpu,cpu",))
+
+
 @pytest.mark.parametrize("missing", ["config.toml", "run.json"])
 def test_a_folder_without_a_run_is_not_resumed(stopped: Path, missing: str) -> None:
     (stopped / missing).unlink()
