@@ -13,12 +13,14 @@ from pathlib import Path
 
 import numpy as np
 
+from scalerl_mini.ablation.diagnosis import diagnosis_table
 from scalerl_mini.ablation.running import ended
 from scalerl_mini.ablation.study import Study
 from scalerl_mini.errors import UserError
 from scalerl_mini.scaling import Fit, fit, read_curve
 from scalerl_mini.scaling.compare import SURE, Pair, Recipe, compare
 from scalerl_mini.scaling.held import CEILING
+from scalerl_mini.training.diagnostics import Diagnostics, diagnose
 
 LAST_EVALUATIONS, NEAR = 3, 1.05  # evaluations come at equal steps, where compute differs by a few per cent
 
@@ -28,6 +30,7 @@ class Ranking:
     """fits: of every variant's ended runs, in the study's order. compute: the largest that every ended run reached.
 
     recipes: the variants whose curves follow the law, the reference first. pairs: the reference and each other of them.
+    diagnoses: what the logs of every variant's ended runs say beside their curves.
     """
 
     study: Study
@@ -35,6 +38,7 @@ class Ranking:
     compute: float
     recipes: Mapping[str, Recipe]
     pairs: tuple[Pair, ...]
+    diagnoses: Mapping[str, list[Diagnostics]]
 
     @property
     def x(self) -> str:
@@ -63,10 +67,12 @@ class Ranking:
 
 def rank(study: Study, x: str | None = None) -> Ranking:
     """Fit and compare the ended runs over a compute column. Raises UserError when no run has ended."""
-    fits = {}
-    for variant in study.variants:
-        folders = (study.run_folder(variant, seed) for seed in study.seeds)
-        fits[variant.name] = [fit(read_curve(folder, x)) for folder in folders if ended(folder)]
+    folders = {
+        variant.name: [folder for seed in study.seeds if ended(folder := study.run_folder(variant, seed))]
+        for variant in study.variants
+    }
+    fits = {name: [fit(read_curve(folder, x)) for folder in found] for name, found in folders.items()}
+    diagnoses = {name: [one for folder in found if (one := diagnose(folder))] for name, found in folders.items()}
     runs = [one for found in fits.values() for one in found]
     if not runs:
         raise UserError(f"{study.folder}: no run has ended yet, so there is nothing to rank")
@@ -78,7 +84,7 @@ def rank(study: Study, x: str | None = None) -> Ranking:
             recipes[name] = Recipe(name, lawful)
     first, *others = recipes.values() or (None,)
     pairs = [compare({r.name: r.fits for r in (first, other)}, (compute,)).pairs[0] for other in others if first]
-    return Ranking(study, fits, compute, recipes, tuple(pairs))
+    return Ranking(study, fits, compute, recipes, tuple(pairs), diagnoses)
 
 
 def write(ranking: Ranking) -> str:
@@ -92,7 +98,7 @@ def write(ranking: Ranking) -> str:
 
 
 def markdown(ranking: Ranking) -> str:
-    """Two tables: the variants, and each against the reference."""
+    """Three tables: the variants, each against the reference, and what their logs say beside the curves."""
     lines = [
         f"Equal compute: {ranking.compute:.4g} {ranking.x}; pass rate there is the mean of {LAST_EVALUATIONS} evaluations,"
         " a value a seed. Brackets: 90 %.",
@@ -109,7 +115,7 @@ def markdown(ranking: Ranking) -> str:
             *map(_pair_row, ranking.pairs),
             *(f"| {name} | off the law | - | - |" for name, runs in ranking.fits.items() if _off_the_law(runs)),
         ]
-    return "\n".join(lines) + "\n"
+    return "\n".join([*lines, *diagnosis_table(ranking.diagnoses)]) + "\n"
 
 
 def pass_rate_at(one: Fit, compute: float) -> float:

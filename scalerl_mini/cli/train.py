@@ -83,10 +83,24 @@ def _run(config, folder: Path, *, resume: bool, overwrite: bool) -> int:  # type
         return 143 if isinstance(interrupt, Terminated) else 130
     finally:
         watcher.close()
+    for line in _diagnosis(folder):
+        console.print(f"  {line}", highlight=False, markup=False, soft_wrap=True)
     ending = f"{outcome.state}: {outcome.reason}" if outcome.reason else outcome.state
     written = [folder / name for name in ("curve.png", "steps.jsonl", "evals.jsonl") if (folder / name).exists()]
     console.print(f"{ending}; see {', '.join(map(str, written))}", highlight=False, markup=False, soft_wrap=True)
     return 0
+
+
+def _diagnosis(folder: Path) -> list[str]:
+    """Lines about the ended run; logs that somebody has spoilt must not change how it ended."""
+    from scalerl_mini.errors import UserError
+    from scalerl_mini.training.diagnostics import diagnose
+
+    try:
+        found = diagnose(folder)
+    except (UserError, OSError, ValueError, LookupError, TypeError) as error:
+        return [f"no diagnosis: {error}"]
+    return found.lines() if found else []
 
 
 def _new_folder() -> Path:

@@ -17,10 +17,10 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
 from scalerl_mini.config import Config
 from scalerl_mini.runtime.control import Control
+from scalerl_mini.training.diagnostics import TRUNCATION_WARNING
 from scalerl_mini.training.self_check import self_check_lines
 
 FIRST_FIT = 4  # evaluations
-TRUNCATION_WARNING = 0.1  # the paper: 10 to 15 % precedes instability and does not heal
 
 
 class RowFollower:
@@ -152,8 +152,9 @@ def step_line(row: dict[str, Any]) -> str:
 
 def _troubles(row: dict[str, Any]) -> str:
     """What went wrong in a step, at the end of its line; empty when nothing did."""
+    cut = f"  {row['truncation_rate']:.0%} cut at the limit" if row["truncation_rate"] > TRUNCATION_WARNING else ""
     dropped = f"  {row['dropped_tokens']} tokens without a finite log-probability" if row["dropped_tokens"] else ""
-    return dropped + _grading(row) + (f"  SKIPPED: {row['skipped']}" if row["skipped"] else "")
+    return cut + dropped + _grading(row) + (f"  SKIPPED: {row['skipped']}" if row["skipped"] else "")
 
 
 def _grading(row: dict[str, Any]) -> str:

@@ -18,7 +18,7 @@ STEP: dict[str, Any] = {
     "ratio_max": None, "mismatch_kl": 2e-4, "logprob_gap_mean": 1e-6, "logprob_gap_max": 1e-5,
     "entropy": 0.5, "grad_norm": 0.1, "generator_wait_s": 0.1, "trainer_wait_s": 0.2,
     "generated_tokens": 1234, "trained_tokens": 1000,
-    "dropped_tokens": 0, "skipped": None, "grading_errors": 0, "grading_timeouts": 0,
+    "truncation_rate": 0.0, "dropped_tokens": 0, "skipped": None, "grading_errors": 0, "grading_timeouts": 0,
 }  # fmt: skip
 EVALUATION: dict[str, Any] = {
     "policy_version": 7, "pass_rate": 0.5, "pass_rate_stderr": 0.01, "generated_tokens": 1234, "wall_seconds": 60.0,
@@ -64,11 +64,15 @@ def test_the_downstream_pass_rate_is_told(watcher: RunWatcher, tmp_path: Path) -
 
 def test_what_went_wrong_in_a_step_is_told(watcher: RunWatcher, tmp_path: Path) -> None:
     watcher.start()
+    append_row(tmp_path / "steps.jsonl", STEP | {"truncation_rate": 0.1})
+    append_row(tmp_path / "steps.jsonl", STEP | {"truncation_rate": 0.12})
     append_row(tmp_path / "steps.jsonl", STEP | {"dropped_tokens": 5, "skipped": "the loss is nan", "grad_norm": None})
     append_row(tmp_path / "evals.jsonl", EVALUATION | {"grading_errors": 3, "grading_timeouts": 1})
     watcher.update(None)  # type: ignore[arg-type]
     watcher.close()
     assert "grad -" in text(watcher) or watcher.live
+    assert "12% cut at the limit" in text(watcher) or watcher.live
+    assert "10% cut at the limit" not in text(watcher)
     assert "5 tokens without a finite log-probability  SKIPPED: the loss is nan" in text(watcher)
     assert "length 30.0)  grading failed: 3 errors, 1 time-outs (see logs/)" in text(watcher)
 
