@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from itertools import product
+from typing import Any
 
 import pytest
 import torch
@@ -24,6 +25,12 @@ CONSTANTS = {
     "gspo": {"eps_low": 0.3, "eps_high": 0.3},
 }
 GRID = list(product(CONSTANTS, AGGREGATIONS, NORMS))
+REFERENCE = 0.9  # the reference's log-probability as a multiple of the behaviour's
+EXTRAS = [
+    ("reinforce", {"correction": "truncate", "correction_cap": 1.2}),
+    *((kind, {"correction": "mask", "correction_cap": 1.1}) for kind in CONSTANTS if kind != "gspo"),
+    *((kind, {"kl_coefficient": 0.3}) for kind in CONSTANTS),
+]
 
 # By hand. Two prompts of two completions each; every log-probability is -1. Rewards 1, 0 and 1, 1/2.
 RATIOS = [[2.0, 1.0], [0.5], [1.0], [0.5, 1.0, 2.0]]
@@ -66,12 +73,14 @@ def test_numbers_by_hand(kind: str, aggregation: str, norm: str) -> None:
     assert float(loss) == pytest.approx(-mean_by_hand(terms, aggregation), abs=1e-5)  # eps of the std, fp32 weights
 
 
-def ours(logprobs, behavior, rewards, mask, kind, aggregation, norm) -> torch.Tensor:
+def ours(logprobs, behavior, rewards, mask, kind, aggregation, norm, **extra) -> torch.Tensor:
     """The three steps of `objective`, as a batch takes them."""
     advantages, keep = group_advantages(rewards, norm)
     trained = mask & keep.repeat_interleave(rewards.shape[1])[:, None]
     weights = token_weights(trained, torch.arange(len(rewards)).repeat_interleave(rewards.shape[1]), aggregation)
-    return policy_loss(logprobs, behavior, advantages.flatten(), weights, trained, kind=kind, **CONSTANTS[kind]).loss
+    extra |= {"reference_logprobs": REFERENCE * behavior} if "kl_coefficient" in extra else {}
+    constants = CONSTANTS[kind] | extra
+    return policy_loss(logprobs, behavior, advantages.flatten(), weights, trained, kind=kind, **constants).loss
 
 
 def term(kind: str, rho: float, held: float, advantage: float, logprob: float) -> float:
@@ -85,11 +94,24 @@ def term(kind: str, rho: float, held: float, advantage: float, logprob: float) -
     return min(rho * advantage, min(max(rho, 1 - low), 1 + high) * advantage)
 
 
+def with_extra(value: float, held: float, gap: float, extra: dict[str, Any]) -> float:
+    """The term with its importance correction and its KL penalty. gap: log-probability of the reference minus ours."""
+    cap = extra.get("correction_cap", math.inf)
+    factor = {"truncate": min(held, cap), "mask": float(held <= cap)}.get(extra.get("correction", ""), 1.0)
+    return factor * value - extra.get("kl_coefficient", 0.0) * (math.exp(gap) - 1 - gap)
+
+
 Groups = list[list[list[tuple[float, float]]]]  # [prompt][completion][token] = log-probability, behaviour's
 
 
 def double_loop(
-    groups: Groups, held: Groups, rewards: list[list[float]], kind: str, aggregation: str, norm: str
+    groups: Groups,
+    held: Groups,
+    rewards: list[list[float]],
+    kind: str,
+    aggregation: str,
+    norm: str,
+    extra: dict[str, Any] | None = None,
 ) -> float:
     """The loss to minimise. `held` has the log-probabilities from which held ratios are taken."""
     kept = [p for p, values in enumerate(rewards) if max(values) - min(values) > 1e-6]
@@ -107,7 +129,9 @@ def double_loop(
             found = []
             for (new, old), (still, _) in zip(completion, held[p][i], strict=True):
                 rho = sequence if kind == "gspo" else math.exp(new - old)
-                found.append(term(kind, rho, math.exp(still - old), centred[p][i] / scale, new))
+                ratio = math.exp(still - old)
+                value = term(kind, rho, ratio, centred[p][i] / scale, new)
+                found.append(with_extra(value, ratio, REFERENCE * old - new, extra or {}))
             group += found
             completions.append(sum(found) / len(found))
         prompts.append(sum(group) / len(group))
@@ -148,6 +172,19 @@ def moved(groups: Groups, place: tuple[int, int, int], step: float) -> Groups:
 
 @pytest.mark.parametrize(("kind", "aggregation", "norm"), GRID)
 def test_loss_and_gradient_are_those_of_the_double_loop(kind: str, aggregation: str, norm: str) -> None:
+    compare(kind, aggregation, norm, {})
+
+
+@pytest.mark.parametrize("aggregation", AGGREGATIONS)
+@pytest.mark.parametrize(("kind", "extra"), EXTRAS, ids=[f"{kind}-{min(extra)}" for kind, extra in EXTRAS])
+def test_corrections_and_the_kl_term_are_those_of_the_double_loop(
+    kind: str, aggregation: str, extra: dict[str, Any]
+) -> None:
+    compare(kind, aggregation, "batch", extra)
+
+
+def compare(kind: str, aggregation: str, norm: str, extra: dict[str, Any]) -> None:
+    """Loss to 1e-7, gradient to 1e-6 against central differences."""
     groups, rewards = random_groups(seed=3)
     flat = [completion for group in groups for completion in group]
     logprobs, behavior = torch.full((12, 4), math.nan).double(), torch.full((12, 4), math.nan).double()
@@ -156,9 +193,9 @@ def test_loss_and_gradient_are_those_of_the_double_loop(kind: str, aggregation: 
             logprobs[row, t], behavior[row, t] = new, old
     mask = logprobs.isfinite()
     leaf = logprobs.nan_to_num(0.0).requires_grad_()
-    loss = ours(leaf, behavior, torch.tensor(rewards).double(), mask, kind, aggregation, norm)
+    loss = ours(leaf, behavior, torch.tensor(rewards).double(), mask, kind, aggregation, norm, **extra)
     loss.backward()
-    options = (groups, rewards, kind, aggregation, norm)
+    options = (groups, rewards, kind, aggregation, norm, extra)
     assert float(loss.detach()) == pytest.approx(double_loop(groups, *options), abs=1e-7)  # weights are fp32
     for row, t in mask.nonzero().tolist():
         up, down = (double_loop(moved(groups, (row // 3, row % 3, t), step), *options) for step in (1e-6, -1e-6))
