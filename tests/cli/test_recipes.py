@@ -46,6 +46,16 @@ def test_one_recipe_is_its_file(name: str) -> None:
     assert run("recipes", name).stdout == recipe_text(name)
 
 
+@pytest.mark.parametrize("name", recipe_names())
+def test_each_key_says_where_it_comes_from(name: str) -> None:
+    sources = ("stated", "not stated", "inferred", "our reading", "ScaleRL's own", "only MiniMax-M1 and ScaleRL")
+    for line in recipe_text(name).splitlines():
+        key, comment, source = line.partition("#")
+        if "=" in key:
+            assert comment, line
+            assert source.strip().startswith(sources), line
+
+
 def test_an_unknown_recipe() -> None:
     done = run("recipes", "ppo")
     assert done.returncode == 2
