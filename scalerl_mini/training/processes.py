@@ -73,7 +73,8 @@ class Side:
         device = _device(config, side, number)
         policy_device = "cpu" if side == "generator" and config.rollout.engine == "vllm" else device
         _prepare_torch(config, policy_device)
-        policy = Policy.load(spec.model, config.model.dtype, policy_device, config.model.fp32_head_of(side))
+        folder = spec.model if side == "trainer" else spec.start_model  # a generator's weights come by the channel
+        policy = Policy.load(folder, config.model.dtype, policy_device, config.model.fp32_head_of(side))
         task = load_task(config.task.name, **config.task.options)
         interruption = build_interruption(config.rollout, policy)
         train_grader, held_out_grader = make_graders(task, config.task)

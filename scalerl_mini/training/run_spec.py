@@ -28,7 +28,7 @@ class RunSpec:
 
     @property
     def model(self) -> Path:
-        """Folder of the weights to load."""
+        """Folder of the weights that the trainer loads at its start; a checkpoint is gone when newer ones are there."""
         return self.resume or self.start_model
 
     def segment_path(self, name: str) -> Path:

@@ -15,6 +15,7 @@ from scalerl_mini.rollout.curriculum import Curriculum
 from scalerl_mini.training import compute, optimizer
 from scalerl_mini.training.batch import Batch
 from scalerl_mini.training.checkpoint_names import checkpoint_name, list_checkpoints, version_of
+from scalerl_mini.training.restarts import give_back
 from scalerl_mini.training.resuming import go_on, newest_checkpoint
 from tests.fakes import FakeClock
 from tests.training.loop import Loop
@@ -213,3 +214,25 @@ def test_resuming_a_finished_run_changes_nothing(make_loop: MakeLoop) -> None:
     second = make_loop(resume=True)
     assert second.run() is None
     assert (second.steps, second.evals) == before
+
+
+def test_a_generator_can_start_when_the_checkpoint_of_the_resume_is_gone(make_loop: MakeLoop) -> None:
+    """Newer ones have taken its place by the time the generator that died is started again."""
+    settings = ("training.steps=9", "runtime.checkpoint_every=2", "runtime.keep_checkpoints=1")
+    first = make_loop(*settings)
+    stop_after(first, 4)
+    first.run()
+    second = make_loop(*settings, resume=True)
+    resumed = second.spec.resume
+
+    assert resumed is not None
+
+    def replace() -> None:
+        if second.trainer.policy.version == 8:
+            assert not resumed.exists()
+            give_back(second.spec, second.control, "generator-0", 1.0)
+            second.generators = [second._generator(0)]
+
+    second.after_step = replace
+    assert second.run() is None
+    assert [row["step"] for row in second.steps] == list(range(1, 10))
