@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import signal
+
 import pytest
 import torch
 
@@ -9,6 +11,8 @@ from scalerl_mini.policy import Policy
 from tests.policy.tiny import Tiny, tiny_policy
 
 torch.set_num_threads(1)
+# A suite in the background of a script (`make test &`) is started with SIGINT ignored, and so would be what it starts.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(scope="session")

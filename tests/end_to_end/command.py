@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import subprocess
 import sys
@@ -14,6 +15,8 @@ import psutil
 
 from scalerl_mini.runtime import segment
 from scalerl_mini.training.row_log import read_rows
+from tests.forked import Ancestor
+from tests.patience import patience
 
 ENTRY = "import sys; from scalerl_mini.cli import main; sys.argv[0] = 'scalerl-mini'; sys.exit(main())"
 CLOCKS = ("wall_seconds", "device_hours", "buffered_groups")
@@ -29,21 +32,36 @@ TINY = (
 )
 
 
-class Launched:
-    """A running launcher. Everything it starts can be found, also after its death."""
-
-    def __init__(self, *arguments: str, settings: tuple[str, ...] = ()) -> None:
-        words = [word for setting in settings for word in ("--set", setting)]
-        environment = os.environ | {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
-        self.process = subprocess.Popen(
-            [sys.executable, "-c", ENTRY, "train", *arguments, *words],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            env=environment,
+def spawn_launcher(words: list[str], console: Path) -> subprocess.Popen[bytes]:
+    """`scalerl-mini` as a user starts it."""
+    with console.open("wb") as file:
+        return subprocess.Popen(
+            [sys.executable, "-c", ENTRY, *words],
+            stdout=file,
+            stderr=file,
+            env=os.environ | {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"},
             start_new_session=True,  # a signal to its group reaches all of its processes, and none of ours
         )
+
+
+class Launched:
+    """A running launcher. Everything it starts can be found, also after its death.
+
+    Started as a user does, or in milliseconds by an `ancestor`; what it prints goes to the file `console`.
+    """
+
+    def __init__(
+        self, *arguments: str, settings: tuple[str, ...] = (), console: Path, ancestor: Ancestor | None = None
+    ) -> None:
+        words = ["train", *arguments, *(word for setting in settings for word in ("--set", setting))]
+        self.console = console
+        self.process = ancestor.launch(words, console) if ancestor else spawn_launcher(words, console)
         self.family: set[psutil.Process] = set()
+
+    @property
+    def text(self) -> str:
+        """What it has printed."""
+        return self.console.read_text()
 
     @property
     def segments(self) -> list[Path]:
@@ -51,29 +69,35 @@ class Launched:
         return list(segment.SHM_DIR.glob(f"scalerl-{self.process.pid}-*"))
 
     def role(self, function: str) -> psutil.Process:
-        """The child of the launcher that has a segment of the run mapped: "trainer" or "generator" by its log."""
+        """The child of the launcher that writes the log of this name: "trainer" or "generator-0"."""
         for child in psutil.Process(self.process.pid).children():
-            if any(Path(file.path).name.startswith(function) for file in child.open_files()):
-                return child
+            with contextlib.suppress(psutil.NoSuchProcess):
+                if any(Path(file.path).name == f"{function}.log" for file in child.open_files()):
+                    return child
         raise AssertionError(f"no {function} among the children")
 
-    def wait_for(self, predicate: Callable[[], bool], what: str, seconds: float = 120.0) -> None:
+    def wait_for(self, predicate: Callable[[], bool], what: str, seconds: float = 60.0) -> None:
         """Wait until something has happened in the run; fails when the run ends first."""
-        end = time.monotonic() + seconds
+        start = time.monotonic()
         while not predicate():
-            assert self.process.poll() is None, f"ended before {what}: {self.process.communicate()[1][-2000:]}"
-            assert time.monotonic() < end, f"not within {seconds} s: {what}"
-            self.family |= set(psutil.Process(self.process.pid).children(recursive=True))
+            assert self.process.poll() is None, f"ended before {what}: {self.text[-2000:]}"
+            assert time.monotonic() < start + patience(seconds), f"not within {seconds} s: {what}"
+            with contextlib.suppress(psutil.NoSuchProcess):
+                self.family |= set(psutil.Process(self.process.pid).children(recursive=True))
             time.sleep(0.02)
 
-    def end(self, seconds: float = 120.0) -> tuple[int, str]:
-        """Exit code and stderr."""
-        _, text = self.process.communicate(timeout=seconds)
-        return self.process.returncode, text
+    def end(self, seconds: float = 60.0) -> tuple[int, str]:
+        """Exit code, and what was printed."""
+        start = time.monotonic()
+        while self.process.poll() is None:
+            assert time.monotonic() < start + patience(seconds), f"still running after {seconds} s: {self.text[-2000:]}"
+            time.sleep(0.02)
+        assert self.process.returncode is not None
+        return self.process.returncode, self.text
 
     def left_behind(self) -> list[Any]:
         """Processes that are alive and segments that exist after the end."""
-        gone, alive = psutil.wait_procs(self.family, timeout=10)
+        gone, alive = psutil.wait_procs(self.family, timeout=patience(10))
         return [*alive, *self.segments]
 
 

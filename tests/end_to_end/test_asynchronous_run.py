@@ -29,8 +29,10 @@ class Run:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         before = {path.name for path in segment.SHM_DIR.iterdir()}
-        launched = Launched("--out", str(folder), "--seed", "1", settings=SETTINGS)
-        launched.wait_for(lambda: (folder / "evals.jsonl").exists(), "first evaluation")
+        launched = Launched(
+            "--out", str(folder), "--seed", "1", settings=SETTINGS, console=folder.with_suffix(".console")
+        )
+        launched.wait_for(lambda: (folder / "evals.jsonl").exists(), "first evaluation", 120)
         self.children = len(launched.family)
         self.code, self.text = launched.end(300)
         self.left_behind = launched.left_behind()

@@ -3,63 +3,56 @@
 from __future__ import annotations
 
 import json
-import os
-import shutil
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from scalerl_mini.runtime import segment
-from tests.end_to_end.command import ENTRY, TINY, Launched, steps_done, timeless
+from tests.end_to_end.command import TINY, Launched, steps_done, timeless
+from tests.end_to_end.conftest import Launch
+from tests.forked import Ancestor
 
-pytestmark = pytest.mark.heavy
+pytestmark = pytest.mark.slow
+
+ELSEWHERE = ("unshare", "--map-root-user", "--mount")  # mounts here are seen by nobody else
+MOUNT = f"mount -t tmpfs -o size=$0 tmpfs {segment.SHM_DIR}"
 
 
 def may_mount() -> bool:
     """Whether this process may put another /dev/shm in the place of the machine's, for itself alone."""
-    if os.geteuid() != 0 or shutil.which("unshare") is None:
+    try:
+        return not subprocess.run([*ELSEWHERE, "sh", "-c", MOUNT, "64k"], capture_output=True, check=False).returncode
+    except FileNotFoundError:
         return False
-    command = ["unshare", "--mount", "mount", "-t", "tmpfs", "tmpfs", str(segment.SHM_DIR)]
-    return subprocess.run(command, capture_output=True, check=False).returncode == 0
 
 
 @pytest.mark.skipif(not may_mount(), reason="needs the right to mount a file system")
-@pytest.mark.parametrize(("size", "told"), [("64m", False), ("64k", True)])
-def test_a_small_shm_is_enough_or_files_are_used_and_it_is_said(tmp_path: Path, size: str, told: bool) -> None:
-    folder = tmp_path / "run"
-    words = [word for setting in TINY for word in ("--set", setting)]
-    mount = f'mount -t tmpfs -o size={size} tmpfs {segment.SHM_DIR} && exec "$@"'
-    command = [
-        "unshare",
-        "--mount",
-        "sh",
-        "-c",
-        mount,
-        "sh",
-        sys.executable,
-        "-c",
-        ENTRY,
-        "train",
-        "--out",
-        str(folder),
-    ]
-    done = subprocess.run([*command, *words], capture_output=True, text=True, check=False, timeout=300)
-    assert done.returncode == 0, done.stderr
-    assert ("/dev/shm is too small: " in done.stderr) == told
-    assert steps_done(folder) == 6
-    assert list(folder.glob("scalerl-*")) == []
+def test_a_small_shm_is_enough_or_files_are_used_and_it_is_said(tmp_path: Path) -> None:
+    """One ancestor for both sizes: the second is mounted over the first."""
+    with Ancestor((*ELSEWHERE, "sh", "-c", MOUNT + ' && exec "$@"', "64m")) as ancestor:
+        for size, told in (("64m", False), ("64k", True)):
+            folder = tmp_path / size
+            if told:
+                ancestor.ask(run=["sh", "-c", MOUNT, size])
+            run = Launched(
+                "--out", str(folder), settings=TINY, console=folder.with_suffix(".console"), ancestor=ancestor
+            )
+            code, text = run.end()
+            assert code == 0, text
+            assert ("/dev/shm is too small: " in text) == told
+            assert steps_done(folder) == 6
+            assert list(folder.glob("scalerl-*")) == []
 
 
-def test_two_runs_at_the_same_time_do_not_meet(tmp_path: Path) -> None:
+def test_two_runs_at_the_same_time_do_not_meet(launch: Launch, tmp_path: Path) -> None:
     """Synchronous ones, so that each must be what it is alone: the same as the other, which has the same seed."""
     folders = [tmp_path / "one", tmp_path / "two"]
-    runs = [Launched("--out", str(folder), settings=(*TINY, "pipeline.k=0")) for folder in folders]
+    runs = [launch("--out", str(folder), settings=(*TINY, "pipeline.k=0")) for folder in folders]
     for run, folder in zip(runs, folders, strict=True):
         run.wait_for(lambda folder=folder: steps_done(folder) >= 1, "the first step")  # type: ignore[misc]
     for run in runs:
-        code, text = run.end(240)
+        code, text = run.end()
         assert code == 0, text
         assert run.left_behind() == []
     for name in ("steps.jsonl", "evals.jsonl"):

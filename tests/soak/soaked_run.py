@@ -18,6 +18,7 @@ from scalerl_mini.runtime.rollout_buffer import RolloutBuffer, SlotState
 from scalerl_mini.runtime.segment_names import start_time
 from scalerl_mini.training.checkpoint_names import list_checkpoints
 from scalerl_mini.training.row_log import read_rows
+from tests.patience import patience
 from tests.soak import actors
 
 STEPS, K, KEEP = 24, 2, 2
@@ -38,16 +39,15 @@ SETTINGS = (
     "evaluation.early_every=6",
     "runtime.checkpoint_every=5",
     f"runtime.keep_checkpoints={KEEP}",
-    "runtime.heartbeat_timeout_s=2.5",
-    "runtime.wait_timeout_s=8",
     "runtime.restarts=6",
 )
+SILENT_S, WAIT_S = 2.5, 8.0  # deadlines of the runs, on an idle machine
 FULL, BACKOFF = "BUFFER_FULL", "BACKOFF"
 EXITS = {"SIGKILL": -signal.SIGKILL, "SIGINT": 130, "2x SIGINT": 130, "SIGTERM": 143}
 OWN = ("wall_seconds", "device_hours", "buffered_groups", "lag_min", "lag_mean", "lag_max")
 WITHIN_S = 0.02  # a signal is sent up to this long after its stage was seen
-LONGEST_RUN_S = 300.0
-ORDERLY_S = 20.0  # an interrupted launcher ends within this time, on a machine that has other things to do
+LONGEST_RUN_S = 120.0
+ORDERLY_S = 10.0  # an interrupted launcher ends within this time
 
 
 @dataclass(frozen=True)
@@ -74,24 +74,31 @@ class Run:
     def __post_init__(self) -> None:
         self.pids = self.folder.with_suffix(".pids")
         self.console = self.folder.with_suffix(".console")
-        settings = (*SETTINGS, f"model.name={self.model}", f"runtime.generators={self.generators}")
+        settings = (
+            *SETTINGS,
+            f"model.name={self.model}",
+            f"runtime.generators={self.generators}",
+            f"runtime.heartbeat_timeout_s={patience(SILENT_S)}",
+            f"runtime.wait_timeout_s={patience(WAIT_S)}",
+        )
         self.settings = [word for setting in settings for word in ("--set", setting)]
         self.views: tuple[Control, RolloutBuffer | None] | None = None
         self.struck: set[int] = set()
 
     def go(self, plan: list[Kill]) -> list[Kill]:
         """Run to the end, through as many kills of the plan as there is occasion for; returns the others."""
-        end = time.monotonic() + LONGEST_RUN_S
+        start = time.monotonic()
         self._launch("train", "--out", str(self.folder), *self.settings)
         plan, armed = list(plan), 0.0
         while True:
-            assert time.monotonic() < end, f"a run that does not end: {self.folder}"
+            assert time.monotonic() < start + patience(LONGEST_RUN_S), f"a run that does not end: {self.folder}"
             code = self._ended()
             if code == 0:
                 return plan
             if code is not None:
                 self._continue(code)
-            assert time.monotonic() < self.orderly_until, f"an interrupt that does not end the launcher: {self.folder}"
+            late = self.interrupted + patience(ORDERLY_S)
+            assert time.monotonic() < late, f"an interrupt that does not end the launcher: {self.folder}"
             if plan and (time.monotonic() > armed or plan[0].stage == BACKOFF) and self._strike(plan[0]):
                 plan.pop(0)
                 armed = time.monotonic() + self.random.choice((0.0, 0.3, 1.0)) * self.random.random()
@@ -100,7 +107,7 @@ class Run:
     def _launch(self, *arguments: str) -> None:
         self.launchers.append(actors.launch(list(arguments), self.console, self.pids))
         self._forget()
-        self.lived, self.orderly_until = False, float("inf")
+        self.lived, self.interrupted = False, float("inf")
 
     def _ended(self) -> int | None:
         pid, status = os.waitpid(self.launchers[-1], os.WNOHANG)
@@ -119,14 +126,14 @@ class Run:
 
     def wait_until_gone(self, seconds: float = 10.0) -> None:
         """All processes of all launchers so far are gone."""
-        end = time.monotonic() + seconds
+        start = time.monotonic()
         while alive := [pid for _, pid in self._started() if start_time(pid) is not None]:
-            assert time.monotonic() < end, f"left behind: {alive}"
+            assert time.monotonic() < start + patience(seconds), f"left behind: {alive}"
             time.sleep(0.005)
 
     def _strike(self, kill: Kill) -> bool:
         """Send the signal if its moment is there; a launcher that is ending already is left to it."""
-        if kill.role == "launcher" and self.orderly_until < float("inf"):
+        if kill.role == "launcher" and self.interrupted < float("inf"):
             return False
         role = self._seen(kill)
         if role is None:
@@ -145,7 +152,7 @@ class Run:
             time.sleep(self.random.random() * 0.1)
             os.kill(pid, signal.SIGINT)
         if kill.role == "launcher" and kill.signal in EXITS:
-            self.orderly_until = time.monotonic() + ORDERLY_S
+            self.interrupted = time.monotonic()
         return True
 
     def _seen(self, kill: Kill) -> str | None:
