@@ -1,8 +1,9 @@
 """What the fitter costs and how exact it is, beside scipy and lmfit on the same curves in the same run.
 
-    python tests/bench/bench_fitter.py [--curves 200] [--fuzz 10000] [--json FILE]
+    python tests/bench/bench_fitter.py [--only PART ...] [--curves 200] [--fuzz 10000] [--parity 20] [--json FILE]
 
-All times are CPU time of this process, one thread. lmfit is optional: `pip install lmfit` to have its row.
+All times are CPU time of this process, one thread. lmfit is optional: `pip install lmfit` to have its row. A part whose
+count is 0 is left out.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ from scalerl_mini.scaling.batch import fit_batch
 from scalerl_mini.scaling.paper_grid import PAPER_A, paper_grid
 from simulate.curves import Spec, simulate_curve
 
+PARTS = ("rivals", "bulk", "worst_sse_excess", "power_off_by_tenth", "paper_grid", "fuzz")
 SPEC = Spec(phi=0.0, sigma_range=(0.003, 0.012), ratio_range=(1.0, 8.0), n_range=(14, 63), r0_samples=0)
 
 
@@ -182,9 +184,10 @@ def main():
     parser.add_argument("--curves", type=int, default=200)
     parser.add_argument("--fuzz", type=int, default=10000)
     parser.add_argument("--parity", type=int, default=20)
+    parser.add_argument("--only", nargs="+", choices=PARTS, default=PARTS, help="parts to run")
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
-    some = runs(options.curves)
+    some = runs(max(options.curves, 1))
     fit(some[0].curve)
     half = Spec(phi=0.0, sigma_range=(0.003, 0.01), ratio_range=(2.0, 8.0), n_range=(30, 75))
     within = Spec(phi=0.0, sigma_range=(0.003, 0.01), ratio_range=(1.5, 8.0), R0=0.3, n_range=(14, 40), A=0.6)
@@ -196,11 +199,13 @@ def main():
         "paper_grid": lambda: paper_parity(runs(options.parity, 7, within)),
         "fuzz": lambda: fuzz(options.fuzz),
     }
+    empty = {"rivals": options.curves == 0, "paper_grid": options.parity == 0, "fuzz": options.fuzz == 0}
     found = {}
-    for name, part in parts.items():
-        found[name] = part()
+    for name in (part for part in parts if part in options.only and not empty.get(part)):
+        found[name] = parts[name]()
         print(f"{name}: {json.dumps(found[name], indent=2)}", flush=True)
-    found["10000_with_intervals_s"] = 10.0 * found["rivals"]["scalerl-mini, with intervals"]["ms"]
+    if "rivals" in found:
+        found["10000_with_intervals_s"] = 10.0 * found["rivals"]["scalerl-mini, with intervals"]["ms"]
     if options.json:
         options.json.write_text(json.dumps(found, indent=2) + "\n")
 
