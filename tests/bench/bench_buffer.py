@@ -113,11 +113,14 @@ def measure(short: bool) -> list[Ratio]:
 
     (copy_s,) = seconds(copy, repeats=101)
     ours, plain, shared = through_buffer(groups), through_queue(groups, False), through_queue(groups, True)
-    detail = f"{size / 2**10:.0f} KiB: {1e6 * ours:.0f} us; Queue {1e6 * plain:.0f}, torch {1e6 * shared:.0f}, a copy {1e6 * copy_s:.0f}"
+    detail = f"{size / 2**10:.0f} KiB: {1e6 * ours:.0f} us; Queue {1e6 * plain:.0f}, torch {1e6 * shared:.0f}"
+    detail += f", a copy {1e6 * copy_s:.0f}"
     return [
         Ratio("buffer / multiprocessing.Queue", plain / ours, 10, True, detail),
         Ratio("buffer / torch.multiprocessing", shared / ours, 10, True, detail),
-        Ratio("buffer, share of memcpy bandwidth", copy_s / ours, 0.6, True, "one copy in and one out overlap; " + detail),
+        Ratio(
+            "buffer, share of memcpy bandwidth", copy_s / ours, 0.6, True, "one copy in and one out overlap; " + detail
+        ),
     ]
 
 

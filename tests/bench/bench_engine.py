@@ -68,7 +68,8 @@ def stall(policy: Policy, prompts: list[tuple[int, ...]], rows: int) -> tuple[fl
     """Seconds of one load of published weights and of one decode step with all rows running."""
     weights = WeightBytes(policy)
     channel = WeightChannel.create(
-        f"bench-stall-{os.getpid()}", [TensorSpec(name, "uint8", view.shape, view.nbytes) for name, view in weights.views.items()]
+        f"bench-stall-{os.getpid()}",
+        [TensorSpec(name, "uint8", view.shape, view.nbytes) for name, view in weights.views.items()],
     )
     engine = TorchEngine(Endless(policy.model, policy.tokenizer), rows, max(map(len, prompts)), 4 * LIMIT)
     for number, prompt in enumerate(prompts[:rows]):

@@ -55,8 +55,12 @@ def child(way: Any, tokens: int, vocabulary: int) -> tuple[int, float]:
 
 def measure(short: bool) -> list[Ratio]:
     tokens, vocabulary = (1024, 150_000) if short else (8192, 150_000)
-    (our_bytes, our_s), (full_bytes, full_s) = child(chunked, tokens, vocabulary), child(full_logits, tokens, vocabulary)
-    detail = f"{tokens} tokens: {our_bytes / 2**20:.0f} MiB, {our_s:.1f} s; full {full_bytes / 2**20:.0f} MiB, {full_s:.1f} s"
+    (our_bytes, our_s), (full_bytes, full_s) = (
+        child(chunked, tokens, vocabulary),
+        child(full_logits, tokens, vocabulary),
+    )
+    detail = f"{tokens} tokens: {our_bytes / 2**20:.0f} MiB, {our_s:.1f} s"
+    detail += f"; full {full_bytes / 2**20:.0f} MiB, {full_s:.1f} s"
     return [
         Ratio("head peak memory / full logits", our_bytes / full_bytes, 1 / 8, False, detail),
         Ratio("head time / full logits", our_s / full_s, 1.1, False, detail),

@@ -1,6 +1,6 @@
 """From the command to the first trained step, warm cache, and the ten slowest imports of the trainer.
 
-    python -m tests.bench.bench_startup [--short] [--json FILE]
+python -m tests.bench.bench_startup [--short] [--json FILE]
 """
 
 from __future__ import annotations
@@ -35,7 +35,9 @@ def slowest_imports(count: int = 10) -> list[tuple[float, str]]:
     """(seconds of its own, module) of what a trainer imports."""
     command = [sys.executable, "-X", "importtime", "-c", "import scalerl_mini.training.trainer"]
     text = subprocess.run(command, check=True, capture_output=True, text=True).stderr
-    rows = [line.removeprefix("import time:").split("|") for line in text.splitlines() if line.startswith("import time:")]
+    rows = [
+        line.removeprefix("import time:").split("|") for line in text.splitlines() if line.startswith("import time:")
+    ]
     return sorted(((int(own) / 1e6, name.strip()) for own, _, name in rows[1:]), reverse=True)[:count]
 
 

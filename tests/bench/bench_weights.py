@@ -1,6 +1,6 @@
 """Publish and load of weights through the channel, against safetensors on the same tmpfs and against two bare copies.
 
-    python -m tests.bench.bench_weights [--short] [--json FILE]
+python -m tests.bench.bench_weights [--short] [--json FILE]
 """
 
 from __future__ import annotations
@@ -48,7 +48,8 @@ def measure(short: bool) -> list[Ratio]:
         path.unlink(missing_ok=True)
         channel.close()
         channel.unlink()
-    detail = f"{nbytes * TENSORS / 2**20:.0f} MiB: {1e3 * ours:.0f} ms, safetensors {1e3 * files:.0f}, two copies {1e3 * copies:.0f}"
+    detail = f"{nbytes * TENSORS / 2**20:.0f} MiB: {1e3 * ours:.0f} ms"
+    detail += f", safetensors {1e3 * files:.0f}, two copies {1e3 * copies:.0f}"
     return [
         Ratio("weights / safetensors on tmpfs", files / ours, 3, True, detail),
         Ratio("weights time / two copies", ours / copies, 1.5, False, detail),

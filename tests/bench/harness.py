@@ -33,7 +33,9 @@ class Ratio:
 
     def line(self) -> str:
         sign = ">=" if self.higher_is_better else "<="
-        return f"| {self.name} | {sign} {self.goal:g} | {self.value:.3g} | {'yes' if self.met else 'NO'} | {self.detail} |"
+        return (
+            f"| {self.name} | {sign} {self.goal:g} | {self.value:.3g} | {'yes' if self.met else 'NO'} | {self.detail} |"
+        )
 
 
 def seconds(*jobs: Callable[[], object], repeats: int = 3) -> list[float]:
