@@ -26,7 +26,8 @@ def head_logits(hidden: Tensor, weight: Tensor, bias: Tensor | None, temperature
     """
     if fp32:
         hidden, weight, bias = hidden.float(), weight.float(), None if bias is None else bias.float()
-    return F.linear(hidden, weight, bias).float() / temperature
+    logits = F.linear(hidden, weight, bias).float()
+    return logits if temperature == 1 else logits / temperature
 
 
 def token_logprobs(
@@ -70,7 +71,7 @@ class _ChunkedLogprobs(torch.autograd.Function):
             rows = slice(start, start + chunk)
             log_p = head_logits(hidden[rows], weight, bias, temperature, fp32).log_softmax(-1)
             logprobs[rows] = log_p.gather(1, targets[rows, None]).squeeze(1)
-            entropy[rows] = torch.special.entr(log_p.exp()).sum(-1)
+            entropy[rows] = -torch.linalg.vecdot(log_p.exp(), log_p)
         ctx.mark_non_differentiable(entropy)
         return logprobs, entropy
 
@@ -89,7 +90,12 @@ class _ChunkedLogprobs(torch.autograd.Function):
             grad_logits.scatter_add_(1, targets[rows, None], torch.ones_like(grad_logits[:, :1]))
             grad_logits *= grads[0][rows, None] / temperature
             grad_hidden[rows] = (grad_logits.to(work) @ matrix).to(hidden.dtype)
-            grad_weight += (grad_logits.to(work).T @ hidden[rows].to(work)).float()
+            if (
+                work == torch.float32
+            ):  # in place: with a large vocabulary a product of its own costs more than the matmul
+                grad_weight.addmm_(grad_logits.T, hidden[rows].float())
+            else:
+                grad_weight += (grad_logits.to(work).T @ hidden[rows].to(work)).float()
             if grad_bias is not None:
                 grad_bias += grad_logits.sum(0)
         return (
