@@ -5,7 +5,7 @@ export OMP_WAIT_POLICY ?= PASSIVE
 
 INSTALL := $(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e
 
-.PHONY: train test clean
+.PHONY: train test bench clean
 
 .venv/installed: pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv
@@ -24,6 +24,9 @@ test: .venv/installed-dev
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/python -m pytest -n 2
+
+bench: .venv/installed-dev
+	$(BIN)/python -m tests.bench
 
 clean:
 	rm -rf .venv build *.egg-info

@@ -94,6 +94,7 @@ def trl(seed: int, steps: int) -> list[tuple[float, float]]:
                     rewards.append(task.grade(task.held_out[done.key[0]], judge.decode(done.tokens)))
             points.append((begin - self.start - self.spent, statistics.mean(rewards)))
             self.spent += time.perf_counter() - begin
+            print(f"trl: {points[-1][1]:.3f} after {points[-1][0]:.1f} s", file=sys.stderr, flush=True)
 
     with tempfile.TemporaryDirectory() as folder:
         options = GRPOConfig(
