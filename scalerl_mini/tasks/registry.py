@@ -8,12 +8,20 @@ import inspect
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 from scalerl_mini.errors import UserError
 from scalerl_mini.tasks.arithmetic import Arithmetic
 from scalerl_mini.tasks.base import Task
+from scalerl_mini.tasks.jsonl import Jsonl
+from scalerl_mini.tasks.mathematics import Gsm8k, MathProblems
 
-BUILT_IN: dict[str, Callable[..., Task]] = {"arithmetic": Arithmetic}
+BUILT_IN: dict[str, Callable[..., Task]] = {
+    "arithmetic": Arithmetic,
+    "jsonl": Jsonl,
+    "math": MathProblems,
+    "gsm8k": Gsm8k,
+}
 
 
 def load_task(name: str, **options: object) -> Task:
@@ -43,19 +51,24 @@ def load_task(name: str, **options: object) -> Task:
 
 
 def _find_class(name: str) -> Callable[..., Task]:
-    location, colon, class_name = name.rpartition(":")
-    if not colon:
+    if ":" not in name:
         raise UserError(
             f"task.name: {name!r} is unknown; use one of {', '.join(BUILT_IN)}, or module:Class, or file.py:Class"
         )
+    return find_in_module(name, "task.name")
+
+
+def find_in_module(name: str, key: str) -> Callable[..., Any]:
+    """What `module:name` or `file.py:name` names. Raises UserError, with the configuration key, unless it is callable."""
+    location, _, attribute = name.rpartition(":")
     try:
-        factory = getattr(_import(location), class_name)
+        found = getattr(_import(location), attribute)
     except (Exception, SystemExit) as error:  # whatever a file of the user's own may raise
         reason = f"{type(error).__name__}: {error}"
-        raise UserError(f"task.name: {name!r} cannot be loaded ({reason}); check the spelling and the file") from error
-    if not callable(factory):
-        raise UserError(f"task.name: {name!r} is no class; name the class that implements Task")
-    return factory
+        raise UserError(f"{key}: {name!r} cannot be loaded ({reason}); check the spelling and the file") from error
+    if not callable(found):
+        raise UserError(f"{key}: {name!r} is no class or function; name one")
+    return found
 
 
 def _import(location: str) -> ModuleType:
