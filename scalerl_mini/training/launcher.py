@@ -17,6 +17,7 @@ import importlib.metadata
 import platform
 import signal
 import time
+import traceback
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,6 +25,7 @@ from typing import Any, Protocol
 
 from scalerl_mini import __version__
 from scalerl_mini.config import Config, dump_toml
+from scalerl_mini.errors import UserError
 from scalerl_mini.rollout.vllm_package import installed_vllm
 from scalerl_mini.runtime.control import Control
 from scalerl_mini.runtime.segment_names import clear_stale, run_prefix, unlink_all
@@ -85,7 +87,21 @@ def launch(config: Config, out: Path, watcher: Watcher, *, overwrite: bool = Fal
             checkpoint = go_on(folder, config)
         else:
             folder.create(dump_toml(config), _record(config))
-        return _run(config, folder, watcher, model, checkpoint)
+        with fault_kept(folder.logs / "launcher.log"):
+            return _run(config, folder, watcher, model, checkpoint)
+
+
+@contextlib.contextmanager
+def fault_kept(path: Path) -> Iterator[None]:
+    """An exception that nobody foresaw leaves its traceback in `path`, also when nobody reads the terminal."""
+    try:
+        yield
+    except (UserError, ChildFailed):
+        raise
+    except Exception:
+        with contextlib.suppress(OSError), path.open("a", encoding="utf-8") as file:
+            file.write(f"{timestamp()}\n{traceback.format_exc()}")
+        raise
 
 
 def _run(config: Config, folder: RunFolder, watcher: Watcher, model: Path, checkpoint: Path | None) -> Outcome:
