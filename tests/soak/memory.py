@@ -113,10 +113,15 @@ def _sizes(launcher: int) -> dict[str, int]:
         try:
             logs = [Path(file.path).stem for file in process.open_files() if file.path.endswith(".log")]
             name = "launcher" if process == own else (logs or ["other"])[0]
-            sizes[name] = process.memory_full_info().uss
-        except psutil.Error:
+            sizes[name] = _anonymous(process.pid)
+        except (psutil.Error, OSError):
             continue
     return sizes
+
+
+def _anonymous(pid: int) -> int:
+    rollup = Path(f"/proc/{pid}/smaps_rollup").read_text()
+    return next(1024 * int(line.split()[1]) for line in rollup.splitlines() if line.startswith("Anonymous:"))
 
 
 def report(samples: Samples, warm_up: int) -> list[str]:
