@@ -43,5 +43,5 @@ class SmallDisk:
         (self.seen / "filler").unlink()
 
     def remount(self, options: str) -> None:
-        """"ro" or "rw"; AssertionError while somebody writes to it."""
+        """ "ro" or "rw"; AssertionError while somebody writes to it."""
         assert self.ancestor.ask(run=["mount", "-o", f"remount,{options}", str(self.path)]) == 0

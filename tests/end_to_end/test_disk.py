@@ -85,7 +85,9 @@ def test_a_read_only_disk_is_refused_and_nothing_on_it_changes(disk: SmallDisk, 
     assert code == 0, text
     disk.remount("ro")
     more = ("--set", f"training.steps={STEPS}")
-    for number, arguments in enumerate([("--out", str(disk.path / "new")), ("--resume", str(disk.path / "run"), *more)]):
+    for number, arguments in enumerate(
+        [("--out", str(disk.path / "new")), ("--resume", str(disk.path / "run"), *more)]
+    ):
         code, text = started(disk, tmp_path / f"refused-{number}", *arguments).end()
         assert code in (1, 2), text
         one_line(text, "ead-only file system" if arguments[0] == "--resume" else f"cannot write to {disk.path}")

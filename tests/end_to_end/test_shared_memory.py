@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
 from pathlib import Path
 
 import pytest
@@ -11,23 +10,15 @@ import pytest
 from scalerl_mini.runtime import segment
 from tests.end_to_end.command import TINY, Launched, steps_done, timeless
 from tests.end_to_end.conftest import Launch
+from tests.end_to_end.small_disk import ELSEWHERE, may_mount
 from tests.forked import Ancestor
 
 pytestmark = pytest.mark.slow
 
-ELSEWHERE = ("unshare", "--map-root-user", "--mount")  # mounts here are seen by nobody else
 MOUNT = f"mount -t tmpfs -o size=$0 tmpfs {segment.SHM_DIR}"
 
 
-def may_mount() -> bool:
-    """Whether this process may put another /dev/shm in the place of the machine's, for itself alone."""
-    try:
-        return not subprocess.run([*ELSEWHERE, "sh", "-c", MOUNT, "64k"], capture_output=True, check=False).returncode
-    except FileNotFoundError:
-        return False
-
-
-@pytest.mark.skipif(not may_mount(), reason="needs the right to mount a file system")
+@pytest.mark.skipif(not may_mount(segment.SHM_DIR), reason="needs the right to mount a file system")
 def test_a_small_shm_is_enough_or_files_are_used_and_it_is_said(tmp_path: Path) -> None:
     """One ancestor for both sizes: the second is mounted over the first."""
     with Ancestor((*ELSEWHERE, "sh", "-c", MOUNT + ' && exec "$@"', "64m")) as ancestor:

@@ -1,10 +1,10 @@
-"""Does any process of a run grow? The memory that each has for itself alone, over 1000 steps with an engine that samples nothing.
+"""Does any process of a run grow? 1000 steps with an engine that samples nothing.
 
     python -m tests.soak.memory --steps 1000
 
 Supervisor, launcher, trainer, generator, shared memory, logs and checkpoints are those of every run; the model is tiny, so
-that a leak of some hundred bytes a step is not hidden by buffers. Every 25 steps the unique set size (USS: what would be
-free if the process ended) is read; a straight line through what follows the warm-up has a slope and a standard error.
+that a leak of some hundred bytes a step is not hidden by buffers. Every 25 steps the anonymous memory of each process is
+read: unlike the unique set size it does not grow when a forked process first writes a page of its ancestor. A straight line through what follows the warm-up has a slope and a standard error.
 `--leak` bytes a step are kept in the trainer on purpose: the soak must then fail.
 """
 
@@ -23,6 +23,7 @@ import numpy as np
 import psutil
 from scipy.stats import linregress
 
+from scalerl_mini.rollout.engines import Finished
 from scalerl_mini.training import processes, watch
 from scalerl_mini.training.learner import Learner
 from scalerl_mini.training.row_log import read_rows
@@ -48,8 +49,6 @@ SETTINGS = (
     "runtime.checkpoint_every=25",
     "runtime.keep_checkpoints=2",
 )
-EVERY = 25  # steps between two looks
-ALLOWED = 1024.0  # bytes a step that a process may grow: a gigabyte in a million steps
 Samples = dict[str, list[tuple[int, int]]]  # process -> (step, bytes)
 
 
@@ -63,10 +62,19 @@ def prepare(leak: int) -> None:
         Learner.update = _leaking(Learner.update, leak)  # type: ignore[method-assign]
 
 
+class ForgetfulEngine(FakeEngine):
+    """Keeps no record of what it sampled, which would grow."""
+
+    def step(self) -> list[Finished]:
+        self.sampled.clear()
+        return super().step()
+
+    def beside(self, completion_tokens: int) -> ForgetfulEngine:
+        return ForgetfulEngine(self.policy, self.slots, self.longest)
+
+
 def _engine(config: Any, policy: Any, *_: Any) -> FakeEngine:
-    engine = FakeEngine(policy, config.slots, LONGEST)
-    engine.before_step = engine.sampled.clear
-    return engine
+    return ForgetfulEngine(policy, config.slots, LONGEST)
 
 
 def _leaking(update: Any, leak: int) -> Any:
@@ -79,20 +87,20 @@ def _leaking(update: Any, leak: int) -> Any:
     return leaking
 
 
-def watched_run(folder: Path, steps: int) -> Samples:
-    """A run from its start to its end, and what its processes held every EVERY steps. AssertionError unless it ends well."""
+def watched_run(folder: Path, steps: int, every: int) -> Samples:
+    """A run from its start to its end, and what its processes held every `every` steps. AssertionError unless it ends well."""
     settings = (*SETTINGS, f"training.steps={steps}", f"model.name={uniform_model(folder / 'model')}")
     words = [word for setting in settings for word in ("--set", setting)]
     run, console = folder / "run", folder / "console"
     launcher = fork_launcher(["train", "--out", str(run), *words], console)
     samples: Samples = defaultdict(list)
-    deadline, due, end = time.monotonic() + patience(60 + steps), EVERY, (0, 0)
+    deadline, due, end = time.monotonic() + patience(60 + steps), every, (0, 0)
     while end == (0, 0):
         assert time.monotonic() < deadline, f"a run that does not end: {console.read_text()[-2000:]}"
         if due <= (done := _steps(run)) < steps:  # at the last step they are ending
             for name, size in _sizes(launcher).items():
                 samples[name].append((done, size))
-            due = done - done % EVERY + EVERY
+            due = done - done % every + every
         time.sleep(0.02)
         end = os.waitpid(launcher, os.WNOHANG)
     assert os.waitstatus_to_exitcode(end[1]) == 0, console.read_text()[-2000:]
@@ -124,17 +132,16 @@ def _anonymous(pid: int) -> int:
     return next(1024 * int(line.split()[1]) for line in rollup.splitlines() if line.startswith("Anonymous:"))
 
 
-def report(samples: Samples, warm_up: int) -> list[str]:
-    """Print a line a process; the names of those that grow: by more than ALLOWED, and than three standard errors."""
+def report(samples: Samples, warm_up: int, allowed: float) -> list[str]:
+    """Print a line a process; the names of those that grow: by more than `allowed` bytes a step, and than three standard errors."""
     growing = []
     for name, rows in sorted(samples.items()):
-        print([(a, round(b / 2**20, 2)) for a, b in rows][::4])
         steps, sizes = np.array([row for row in rows if row[0] > warm_up], float).T
         line = linregress(steps, sizes)
         low, high = sizes.min() / 2**20, sizes.max() / 2**20
         print(f"{name:<12} {line.slope:9.1f} +- {line.stderr:7.1f} bytes a step, {low:.2f} to {high:.2f} MiB,"
               f" {len(steps)} looks at steps {steps[0]:.0f} to {steps[-1]:.0f}")  # fmt: skip
-        if line.slope > max(ALLOWED, 3 * line.stderr):
+        if line.slope > max(allowed, 3 * line.stderr):
             growing.append(name)
     return growing
 
@@ -143,13 +150,15 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--steps", type=int, default=1000)
     parser.add_argument("--warm-up", type=int, default=200, help="steps before the first look that counts")
+    parser.add_argument("--every", type=int, default=25, help="steps between two looks")
+    parser.add_argument("--allowed", type=float, default=1024.0, help="bytes a step that a process may grow")
     parser.add_argument("--leak", type=int, default=0, help="bytes a step that the trainer keeps")
     options = parser.parse_args()
     prepare(options.leak)
     start = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="scalerl-memory-") as place:
-        samples = watched_run(Path(place), options.steps)
-    growing = report(samples, options.warm_up)
+        samples = watched_run(Path(place), options.steps, options.every)
+    growing = report(samples, options.warm_up, options.allowed)
     print(f"{options.steps} steps, {time.monotonic() - start:.0f} s")
     sys.exit(f"growing: {', '.join(growing)}" if growing else 0)
 
