@@ -4,7 +4,8 @@
 
 Supervisor, launcher, trainer, generator, shared memory, logs and checkpoints are those of every run; the model is tiny, so
 that a leak of some hundred bytes a step is not hidden by buffers. Every 25 steps the anonymous memory of each process is
-read: unlike the unique set size it does not grow when a forked process first writes a page of its ancestor. A straight line through what follows the warm-up has a slope and a standard error.
+read: unlike the unique set size it does not grow when a forked process first writes a page of its ancestor. A straight
+line through what follows the warm-up has a slope and a standard error.
 `--leak` bytes a step are kept in the trainer on purpose: the soak must then fail.
 """
 
@@ -88,7 +89,8 @@ def _leaking(update: Any, leak: int) -> Any:
 
 
 def watched_run(folder: Path, steps: int, every: int) -> Samples:
-    """A run from its start to its end, and what its processes held every `every` steps. AssertionError unless it ends well."""
+    """A run from its start to its end, and what its processes held every `every` steps. AssertionError unless it
+    ends well."""
     settings = (*SETTINGS, f"training.steps={steps}", f"model.name={uniform_model(folder / 'model')}")
     words = [word for setting in settings for word in ("--set", setting)]
     run, console = folder / "run", folder / "console"
@@ -133,7 +135,8 @@ def _anonymous(pid: int) -> int:
 
 
 def report(samples: Samples, warm_up: int, allowed: float) -> list[str]:
-    """Print a line a process; the names of those that grow: by more than `allowed` bytes a step, and than three standard errors."""
+    """Print a line a process; the names of those that grow: by more than `allowed` bytes a step, and than three
+    standard errors."""
     growing = []
     for name, rows in sorted(samples.items()):
         steps, sizes = np.array([row for row in rows if row[0] > warm_up], float).T
