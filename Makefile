@@ -5,7 +5,7 @@ export OMP_WAIT_POLICY ?= PASSIVE
 
 INSTALL := $(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e
 
-.PHONY: train test bench clean
+.PHONY: train test test-vllm bench clean
 
 .venv/installed: pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv
@@ -25,8 +25,11 @@ test: .venv/installed-dev
 	$(BIN)/mypy
 	$(BIN)/python -m pytest -n 2
 
+test-vllm:
+	PYTHON=$(PYTHON) .ci/vllm
+
 bench: .venv/installed-dev
 	$(BIN)/python -m tests.bench
 
 clean:
-	rm -rf .venv build *.egg-info
+	rm -rf .venv .venv-vllm build *.egg-info
