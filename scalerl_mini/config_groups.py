@@ -208,6 +208,7 @@ class TrainingConfig(Group):
     weight_decay: float = Field(0.01, ge=0, description="AdamW weight decay.")
     grad_clip: float = Field(1.0, gt=0, description="Largest gradient norm (the paper does not say).")
     micro_batch_tokens: int = Field(8192, ge=1, description="Tokens, prompts included, of one forward and backward.")
+    gradient_checkpointing: bool = Field(False, description="Compute each layer again when going backward.")
     bad_steps_allowed: int = Field(
         5, ge=0, description="Steps in a row skipped for a loss or gradient that is not finite; one more fails the run."
     )

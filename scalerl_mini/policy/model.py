@@ -16,6 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor
 from transformers import AutoModelForCausalLM, AutoTokenizer
+from transformers.modeling_layers import GradientCheckpointingLayer
 
 from scalerl_mini.errors import UserError
 from scalerl_mini.model_folder import check_model_folder
@@ -104,6 +105,22 @@ class Policy:
         return token_logprobs(
             hidden[targets - 1], self.head_weight, self.head_bias, ids[targets], temperature, self.fp32_head
         )
+
+    def checkpoint_activations(self) -> None:
+        """Keep only the layers' inputs for the backward pass, and compute each layer again there.
+
+        Transformers does so in training mode only. That is set for the layers themselves and nothing in them, so that
+        dropout stays off. Raises UserError for an architecture that cannot.
+        """
+        layers = [module for module in self.model.modules() if isinstance(module, GradientCheckpointingLayer)]
+        if not self.model.supports_gradient_checkpointing or not layers:
+            raise UserError(
+                f"training.gradient_checkpointing = true, but {self.config.model_type} has none; set it to false"
+            )
+        options = {"use_reentrant": False, "preserve_rng_state": False}
+        self.model.gradient_checkpointing_enable(gradient_checkpointing_kwargs=options)
+        for layer in layers:
+            layer.training = True
 
     def named_tensors(self) -> dict[str, Tensor]:
         """Every parameter once, by name; tied weights appear under one name and stay tied."""

@@ -19,7 +19,9 @@ def estimate(policy: Policy, config: Config, prompt_tokens: int) -> str:
     longest = prompt_tokens + config.rollout.max_new_tokens
     batch = config.pipeline.prompts_per_step * config.rollout.group_size * longest
     tokens = min(max(config.training.micro_batch_tokens, longest), batch)
-    width = policy.config.hidden_size * policy.config.num_hidden_layers * ACTIVATIONS_PER_LAYER
+    layers = policy.config.num_hidden_layers
+    kept = layers + ACTIVATIONS_PER_LAYER if config.training.gradient_checkpointing else layers * ACTIVATIONS_PER_LAYER
+    width = policy.config.hidden_size * kept
     parts = {
         "weights": weights,
         "gradients": weights + masters,

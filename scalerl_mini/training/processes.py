@@ -150,6 +150,8 @@ def build_trainer(spec: RunSpec, side: Side, control: Control) -> Trainer:
     """A trainer with its segments created; continues `spec.resume` when there is one."""
     config, policy = spec.config, side.policy
     folder = RunFolder(spec.folder)
+    if config.training.gradient_checkpointing:
+        policy.checkpoint_activations()
     optimizer = Optimizer(policy.named_tensors(), config.training)
     curriculum = Curriculum(len(side.train_prompts), config.seed, config.objective.no_positive_resampling)
     meter = ComputeMeter(len(config.runtime.generator_devices) + 1, multiplied_parameters(policy))

@@ -26,6 +26,7 @@ MAY_CHANGE = (
     "task.grade_workers",
     "training.steps",
     "training.micro_batch_tokens",
+    "training.gradient_checkpointing",
     "rollout.slots",
     "evaluation.stop_when_gain_below",
     "evaluation.stop_horizon",
