@@ -3,7 +3,7 @@
     python -m scalerl_mini.gpu      prints the GPUs of this machine as JSON
 
 The launcher asks in that way, in a process that ends at once: it never imports torch, and a process that has once talked to
-a GPU holds a few hundred MiB of it until it ends. What has been run on a GPU and what has not: docs/hardware.md.
+a GPU holds a few hundred MiB of it until it ends. Nothing here has been run on a GPU yet.
 """
 
 from __future__ import annotations
