@@ -18,6 +18,18 @@ from scalerl_mini.rollout.engines import Finished, Request
 from scalerl_mini.tasks import Prompt
 from tests.policy.tiny import Tiny, tiny_policy
 
+LONGEST = 9  # tokens of a fake completion
+FAKE_RUN = (  # settings of a run with the fake task and engine
+    "task.name=tests.fakes:FakeTask",
+    "rollout.slots=8",
+    "rollout.group_size=2",
+    f"rollout.max_new_tokens={LONGEST}",
+    "rollout.interruption.enabled=false",
+    "objective.no_positive_resampling=false",
+    "pipeline.prompts_per_step=3",
+    "pipeline.k=2",
+)
+
 
 def uniform_model(folder: Path) -> Path:
     """A tiny Qwen3 folder whose next-token distribution is uniform: its head is zero."""

@@ -17,6 +17,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 CHUNK_ELEMENTS = 1 << 22  # logits alive at once: 16 MB in fp32
+LEAST = torch.finfo(torch.float32).min
 
 
 def head_logits(hidden: Tensor, weight: Tensor, bias: Tensor | None, temperature: float, fp32: bool) -> Tensor:
@@ -71,7 +72,8 @@ class _ChunkedLogprobs(torch.autograd.Function):
             rows = slice(start, start + chunk)
             log_p = head_logits(hidden[rows], weight, bias, temperature, fp32).log_softmax(-1)
             logprobs[rows] = log_p.gather(1, targets[rows, None]).squeeze(1)
-            entropy[rows] = -torch.linalg.vecdot(log_p.exp(), log_p)
+            finite = log_p.clamp(min=LEAST)  # a token ruled out by a logit of -inf adds 0, and not 0 x inf
+            entropy[rows] = -torch.linalg.vecdot(log_p.exp_(), finite)
         ctx.mark_non_differentiable(entropy)
         return logprobs, entropy
 
@@ -90,9 +92,7 @@ class _ChunkedLogprobs(torch.autograd.Function):
             grad_logits.scatter_add_(1, targets[rows, None], torch.ones_like(grad_logits[:, :1]))
             grad_logits *= grads[0][rows, None] / temperature
             grad_hidden[rows] = (grad_logits.to(work) @ matrix).to(hidden.dtype)
-            if (
-                work == torch.float32
-            ):  # in place: with a large vocabulary a product of its own costs more than the matmul
+            if work == torch.float32:  # in place: a [V, D] product of its own costs more than the matrix product
                 grad_weight.addmm_(grad_logits.T, hidden[rows].float())
             else:
                 grad_weight += (grad_logits.to(work).T @ hidden[rows].to(work)).float()

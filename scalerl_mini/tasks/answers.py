@@ -29,7 +29,7 @@ def answer_text(completion: str, thinking: bool = False) -> str | None:
     """
     for end in ENDS:
         completion = completion.partition(end)[0]
-    before, closed, answer = completion.rpartition(END_OF_THINKING)
+    _, closed, answer = completion.rpartition(END_OF_THINKING)
     if not closed and (thinking or START_OF_THINKING in completion):
         return None
     return answer.strip()

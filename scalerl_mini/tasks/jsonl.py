@@ -72,11 +72,9 @@ def find_grading(name: str) -> Compare:
 def read_prompts(path: Path, columns: tuple[str, str, str], template: str) -> list[Prompt]:
     """All prompts of a file, empty lines apart. Raises UserError when one cannot be used or there is none."""
     try:
-        lines = path.read_text(encoding="utf-8").splitlines()
+        lines = path.read_text(encoding="utf-8").split("\n")  # other separators may stand inside a text
     except OSError as error:
-        raise UserError(
-            f"cannot read {path}: {error.strerror}; set task.options.path to a file of JSON lines"
-        ) from None
+        raise UserError(f"cannot read {path}: {error.strerror}; name a file of JSON lines in task.options") from None
     except UnicodeDecodeError:
         raise UserError(f"{path} is not UTF-8 text; convert it, or unpack it") from None
     prompts = [_prompt(line, f"{path}, line {n}", columns, template) for n, line in enumerate(lines, 1) if line.strip()]

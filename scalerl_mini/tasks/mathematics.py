@@ -5,6 +5,7 @@ Both are `jsonl` with other defaults. A small sample of our own comes with the p
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 from scalerl_mini.tasks.base import Prompt
@@ -31,8 +32,9 @@ class Gsm8k(Jsonl):
     def __init__(self, path: str, **options: object) -> None:
         columns = {"prompt": "question", "grading": "math"}
         super().__init__(**{"path": path, **columns, **options})  # type: ignore[arg-type]
+        self.train, self.held_out = [list(map(_with_result, prompts)) for prompts in (self.train, self.held_out)]
 
-    def grade(self, prompt: Prompt, completion: str) -> float:
-        """The grade against the number after ####, thousands written without commas."""
-        answer = prompt.answer.rpartition(GSM8K_MARK)[2].strip().replace(",", "")
-        return super().grade(Prompt(prompt.text, answer, prompt.level), completion)
+
+def _with_result(prompt: Prompt) -> Prompt:
+    """The number after #### as the answer, thousands written without commas."""
+    return replace(prompt, answer=prompt.answer.rpartition(GSM8K_MARK)[2].strip().replace(",", ""))

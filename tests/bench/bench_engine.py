@@ -99,7 +99,7 @@ def measure(short: bool) -> list[Ratio]:
     texts = [prompt.text for prompt in load_task("arithmetic").train]
     ratios = []
     for rows in (64, 256):
-        prompts = [tuple(policy.encode(text)) for text in texts[: rows * (2 if short else 4)] for _ in range(1)]
+        prompts = [tuple(policy.encode(text)) for text in texts[: rows * (2 if short else 4)]]
         for kind, ours, end, goal in (("mixed", policy, eos, 2.0), ("equal", endless, None, 1.1)):
             pairs = [
                 (engine_rate(ours, prompts, rows), generate_rate(plain, prompts, rows, end, pad))

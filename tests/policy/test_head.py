@@ -49,6 +49,17 @@ def test_chunked_is_the_full_softmax_in_values_and_gradients(chunk: int | None, 
             assert torch.allclose(ours.grad.double(), theirs.grad, atol=1e-5)
 
 
+def test_a_token_ruled_out_by_an_infinite_logit_adds_nothing_to_the_entropy() -> None:
+    hidden, weight, offset, targets = example()
+    assert offset is not None
+    some = targets.clamp(max=VOCABULARY - 2)
+    ruled_out = torch.cat([offset.detach()[:-1], torch.tensor([-torch.inf])])
+    logprobs, entropy = token_logprobs(hidden, weight, ruled_out, some)
+    without = token_logprobs(hidden, weight[:-1], offset[:-1], some)
+    assert torch.allclose(logprobs, without[0], atol=1e-6)
+    assert torch.allclose(entropy, without[1], atol=1e-6)
+
+
 def test_gradient_in_hidden_matches_finite_differences() -> None:
     hidden, weight, bias, targets = example()
     logprobs, _ = token_logprobs(hidden, weight, bias, targets, 0.7, chunk_tokens=5)

@@ -18,10 +18,9 @@ from scalerl_mini.runtime import weight_channel
 from scalerl_mini.runtime.supervisor import Supervisor
 from scalerl_mini.training import processes, watch
 from scalerl_mini.training.learner import Learner
-from tests.fakes import FakeEngine
+from tests.fakes import LONGEST, FakeEngine
 from tests.forked import become_ancestor, fork_launcher
 
-LONGEST = 9
 DECODE_S, CHECKSUM_S, UPDATE_S, FLUSH_S, START_S = 0.001, 0.004, 0.008, 0.002, 0.05
 PIDS = "PIDS"  # environment variable: the file in which every process of a run is written down
 

@@ -28,21 +28,13 @@ from scalerl_mini.rollout.engines import Finished
 from scalerl_mini.training import processes, watch
 from scalerl_mini.training.learner import Learner
 from scalerl_mini.training.row_log import read_rows
-from tests.fakes import FakeEngine, uniform_model
+from tests.fakes import FAKE_RUN, LONGEST, FakeEngine, uniform_model
 from tests.forked import become_ancestor, fork_launcher
 from tests.patience import patience
 
-LONGEST = 9
 SETTINGS = (
-    "task.name=tests.fakes:FakeTask",
+    *FAKE_RUN,
     "task.options={prompts=14, held_out=20}",
-    "rollout.slots=8",
-    "rollout.group_size=2",
-    f"rollout.max_new_tokens={LONGEST}",
-    "rollout.interruption.enabled=false",
-    "objective.no_positive_resampling=false",
-    "pipeline.prompts_per_step=3",
-    "pipeline.k=2",
     "evaluation.prompts=20",
     "evaluation.samples=1",
     "evaluation.early_every=25",
@@ -111,12 +103,12 @@ def watched_run(folder: Path, steps: int, every: int) -> Samples:
 
 
 def _steps(run: Path) -> int:
-    path = run / "steps.jsonl"
+    path = run / "steps.jsonl"  # lines are counted, not read: this is asked fifty times a second
     return path.read_bytes().count(b"\n") if path.exists() else 0
 
 
 def _sizes(launcher: int) -> dict[str, int]:
-    """USS in bytes of each process by name; one that ends just now is left out."""
+    """Anonymous memory in bytes of each process by name; one that ends just now is left out."""
     own = psutil.Process(launcher)
     sizes = {}
     for process in (own, *own.children()):

@@ -18,19 +18,14 @@ from scalerl_mini.runtime.rollout_buffer import RolloutBuffer, SlotState
 from scalerl_mini.runtime.segment_names import start_time
 from scalerl_mini.training.checkpoint_names import list_checkpoints
 from scalerl_mini.training.row_log import read_rows
+from tests.fakes import FAKE_RUN
 from tests.patience import patience
 from tests.soak import actors
 
 STEPS, K, KEEP = 24, 2, 2
 SETTINGS = (
-    "task.name=tests.fakes:FakeTask",
+    *FAKE_RUN,
     "task.options={prompts=14, held_out=20}",
-    "rollout.slots=8",
-    "rollout.group_size=2",
-    f"rollout.max_new_tokens={actors.LONGEST}",
-    "rollout.interruption.enabled=false",
-    "objective.no_positive_resampling=false",
-    "pipeline.prompts_per_step=3",
     f"pipeline.k={K}",
     f"training.steps={STEPS}",
     "training.lr=0.01",

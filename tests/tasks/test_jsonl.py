@@ -35,6 +35,14 @@ def test_the_split_depends_on_its_seed_alone_and_no_prompt_is_in_both(tmp_path: 
     assert not texts(first.train) & texts(first.held_out)
 
 
+def test_a_text_may_hold_any_separator_but_a_line_end(tmp_path: Path) -> None:
+    path = tmp_path / "a.jsonl"
+    lines = [json.dumps({"prompt": f"{n}\u2028\x85?", "answer": n}, ensure_ascii=False) for n in range(3)]
+    path.write_text("\r\n".join(lines), encoding="utf-8", newline="")
+    task = load_task("jsonl", path=str(path), held_out_prompts=1)
+    assert texts([*task.train, *task.held_out]) == {f"{n}\u2028\x85?" for n in range(3)}
+
+
 def test_held_out_prompts_of_a_file_leave_the_training_set(tmp_path: Path) -> None:
     train, held_out = write(tmp_path / "a.jsonl", rows(10)), write(tmp_path / "b.jsonl", rows(4, first=8))
     task = load_task("jsonl", path=train, held_out_path=held_out)

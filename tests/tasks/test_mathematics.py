@@ -67,4 +67,5 @@ def test_gsm8k_files_are_read_as_they_are(tmp_path: Path) -> None:
     prompt = task.train[0]
     thousands = prompt.text.split()[2]
     assert task.grade(prompt, f"The answer is {thousands}000.") == 1
+    assert prompt.answer == f"{thousands}000"
     assert task.grade(prompt, f"The answer is -{thousands}000.") == 0

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from scalerl_mini.training import processes
-from tests.fakes import FakeEngine, uniform_model
-from tests.training.loop import LONGEST, Loop
+from tests.fakes import LONGEST, FakeEngine, uniform_model
+from tests.training.loop import Loop
 
 
 @pytest.fixture(scope="session")

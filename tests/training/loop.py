@@ -30,19 +30,11 @@ from scalerl_mini.training.resuming import newest_checkpoint
 from scalerl_mini.training.row_log import read_rows
 from scalerl_mini.training.run_folder import RunFolder
 from scalerl_mini.training.run_spec import RunSpec, generator_roles
-from tests.fakes import FakeEngine
+from tests.fakes import FAKE_RUN, FakeEngine
 
-LONGEST = 9
 MOST_TURNS = 5000
 SMALL = (
-    "task.name=tests.fakes:FakeTask",
-    "rollout.slots=8",
-    "rollout.group_size=2",
-    f"rollout.max_new_tokens={LONGEST}",
-    "rollout.interruption.enabled=false",
-    "objective.no_positive_resampling=false",
-    "pipeline.prompts_per_step=3",
-    "pipeline.k=2",
+    *FAKE_RUN,
     "training.steps=6",
     "evaluation.prompts=5",
     "evaluation.samples=2",
