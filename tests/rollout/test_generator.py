@@ -12,8 +12,8 @@ from scalerl_mini.rollout.generator import Generator
 from scalerl_mini.runtime.rollout_buffer import SlotState
 from scalerl_mini.runtime.weight_channel import WeightChannel
 from scalerl_mini.training import processes
-from tests.fakes import FakeEngine, uniform_model
-from tests.training.loop import LONGEST, Loop, fake
+from tests.fakes import LONGEST, FakeEngine, uniform_model
+from tests.training.loop import Loop, fake
 
 
 @pytest.fixture
