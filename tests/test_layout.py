@@ -45,9 +45,20 @@ ARROWS: dict[str, set[str]] = {
         "scaling",
     },
     "warmstart": {"tasks"},
+    "evaluating": {
+        "config",
+        "config_groups",
+        "gpu",
+        "model_folder",
+        "policy",
+        "rollout",
+        "runtime",
+        "tasks",
+        "training",
+    },
     "ablation": {"config", "recipes", "scaling", "training"},
     "simulate": {"scaling", "runtime.gate"},
-    "cli": {"ablation", "config", "recipes", "runtime", "scaling", "simulate", "training", "version"},
+    "cli": {"ablation", "config", "evaluating", "recipes", "runtime", "scaling", "simulate", "training", "version"},
 }
 # The one place where training looks at the law: the launcher draws the curve of its own run after an evaluation.
 ONLY_IN = {("training", "scaling"): {"scalerl_mini/training/watch.py"}}
@@ -163,6 +174,8 @@ LIGHT = [
     "scalerl_mini.training.launcher",
     "scalerl_mini.training.watch",
     "scalerl_mini.training.resuming",
+    "scalerl_mini.evaluating.questions",
+    "scalerl_mini.evaluating.report",
     "simulate",
 ]
 

@@ -15,6 +15,7 @@ from scalerl_mini.errors import UserError
 
 COMMANDS = {
     "train": ("scalerl_mini.cli.train", "Train a policy by asynchronous RL and draw its scaling curve."),
+    "eval": ("scalerl_mini.cli.eval", "Ask a run's checkpoint or any model: mean, pass@k, errors, by level."),
     "recipes": ("scalerl_mini.cli.recipes", "Show the recipes of the paper side by side, or one of them."),
     "ablate": ("scalerl_mini.cli.ablate", "Train variants of a recipe with several seeds and rank them."),
     "fit": ("scalerl_mini.cli.fit", "Fit the sigmoid law to a curve and forecast where it is going."),

@@ -39,23 +39,27 @@ class EvaluationSet:
         return "downstream_" if self.role == "downstream" else ""
 
 
+def evaluation_set(
+    role: Role, task: Task, count: int, grader: Grader, rollout: RolloutConfig, policy: Policy, seed: int
+) -> EvaluationSet:
+    """The first `count` held-out prompts of a task, sampled within the limits of `rollout`. seed: the run's."""
+    asked = task.held_out[:count]
+    prompts = [tuple(policy.encode(prompt.text)) for prompt in asked]
+    requests = RequestFactory(seed, rollout.max_new_tokens, build_interruption(rollout, policy))
+    return EvaluationSet(role, prompts, [prompt.level for prompt in asked], grader, requests)
+
+
 def evaluation_sets(config: Config, task: Task, grader: Grader, policy: Policy) -> list[EvaluationSet]:
     """The first held-out prompts of the trained task, with their grader, and of the downstream task when there is one."""
-
-    def build(role: Role, task: Task, count: int, grader: Grader, rollout: RolloutConfig) -> EvaluationSet:
-        asked = task.held_out[:count]
-        prompts = [tuple(policy.encode(prompt.text)) for prompt in asked]
-        requests = RequestFactory(config.seed, rollout.max_new_tokens, build_interruption(rollout, policy))
-        return EvaluationSet(role, prompts, [prompt.level for prompt in asked], grader, requests)
-
-    sets = [build("held-out", task, config.evaluation.prompts, grader, config.rollout)]
+    rollout, seed = config.rollout, config.seed
+    sets = [evaluation_set("held-out", task, config.evaluation.prompts, grader, rollout, policy, seed)]
     downstream = config.evaluation.downstream
     if downstream.prompts:
         options = downstream.task(config.task)
         other = load_task(options.name, **options.options)
         _, others_grader = make_graders(other, options)
         rollout = downstream.rollout(config.rollout)
-        sets.append(build("downstream", other, downstream.prompts, others_grader, rollout))
+        sets.append(evaluation_set("downstream", other, downstream.prompts, others_grader, rollout, policy, seed))
     return sets
 
 

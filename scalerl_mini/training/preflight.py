@@ -29,12 +29,12 @@ def preflight(config: Config) -> Path:
         for device in config.runtime.generator_devices:
             check_vllm(device)
     folder = resolve_model(config.model.name)
-    _check_weights(folder)
+    check_weights(folder)
     if config.rollout.engine == "vllm":
         for device in config.runtime.generator_devices:
             check_heads(read_json(folder / "config.json"), device)
     task = load_task(config.task.name, **config.task.options)
-    _check_prompts(task)
+    check_prompts(task)
     needed, found = config.pipeline.prompts_per_step, len(task.train)
     if needed > found:
         raise UserError(
@@ -46,9 +46,8 @@ def preflight(config: Config) -> Path:
             f"evaluation.prompts = {config.evaluation.prompts} but task {config.task.name} holds out "
             f"{len(task.held_out)} prompts; lower it or let the task hold out more"
         )
-    tokenizer = _Tokenizer(folder)
-    _check_interruption(config.rollout, tokenizer)
-    _check_context(config.rollout, folder, _longest_prompt(task, tokenizer))
+    tokenizer = Tokenizer(folder)
+    check_lengths(task, config.rollout, folder, tokenizer)
     if config.evaluation.downstream.prompts:
         _check_downstream(config, task, folder, tokenizer)
     check_placement(config, ask_gpus)
@@ -83,7 +82,7 @@ def _from_hub(name: str) -> Path:
         raise UserError(f"model {name} is neither a folder here nor to be had from the hub ({reason})") from error
 
 
-def _check_weights(folder: Path) -> None:
+def check_weights(folder: Path) -> None:
     """The files open as what they should be: a download that broke off is found here, not by the trainer."""
     from safetensors import SafetensorError, safe_open
 
@@ -94,7 +93,7 @@ def _check_weights(folder: Path) -> None:
             raise UserError(f"model weights {path} cannot be read ({error}); copy or download them again") from None
 
 
-def _check_prompts(task: Task) -> None:
+def check_prompts(task: Task) -> None:
     """Both sets are sequences of prompts with text: a class of the user's own may hold anything."""
     for part in ("train", "held_out"):
         prompts = getattr(task, part)
@@ -107,7 +106,13 @@ def _check_prompts(task: Task) -> None:
                 )
 
 
-def _longest_prompt(task: Task, tokenizer: _Tokenizer) -> int:
+def check_lengths(task: Task, rollout: RolloutConfig, folder: Path, tokenizer: Tokenizer) -> None:
+    """The longest prompt, the longest completion and the interruption fit each other and the model's context."""
+    _check_interruption(rollout, tokenizer)
+    _check_context(rollout, folder, _longest_prompt(task, tokenizer))
+
+
+def _longest_prompt(task: Task, tokenizer: Tokenizer) -> int:
     counts = []
     for prompt in (*task.train, *task.held_out):
         counts.append(tokenizer.count(prompt.text))
@@ -116,7 +121,7 @@ def _longest_prompt(task: Task, tokenizer: _Tokenizer) -> int:
     return max(counts)
 
 
-class _Tokenizer:
+class Tokenizer:
     """Counts tokens; uses the small `tokenizers` library where it can, `transformers` only where it must."""
 
     def __init__(self, folder: Path) -> None:
@@ -159,15 +164,14 @@ def _check_slots(config: Config) -> None:
             raise UserError(f"{key} = {count} does not fit rollout.slots = {config.rollout.slots}; raise the slots")
 
 
-def _check_downstream(config: Config, trained: Task, folder: Path, tokenizer: _Tokenizer) -> None:
+def _check_downstream(config: Config, trained: Task, folder: Path, tokenizer: Tokenizer) -> None:
     """The same checks for the downstream task; and that none of its prompts is trained, or it would not be downstream."""
     downstream = config.evaluation.downstream
     rollout = downstream.rollout(config.rollout)
     try:
         task = load_task(downstream.name, **downstream.options)
-        _check_prompts(task)
-        _check_interruption(rollout, tokenizer)
-        _check_context(rollout, folder, _longest_prompt(task, tokenizer))
+        check_prompts(task)
+        check_lengths(task, rollout, folder, tokenizer)
     except UserError as error:
         raise UserError(
             f"evaluation.downstream, whose keys stand in the place of task's and rollout's: {error}"
@@ -186,7 +190,7 @@ def _check_downstream(config: Config, trained: Task, folder: Path, tokenizer: _T
         )
 
 
-def _check_interruption(rollout: RolloutConfig, tokenizer: _Tokenizer) -> None:
+def _check_interruption(rollout: RolloutConfig, tokenizer: Tokenizer) -> None:
     options = rollout.interruption
     if not options.enabled:
         return
