@@ -56,7 +56,7 @@ ARROWS: dict[str, set[str]] = {
         "tasks",
         "training",
     },
-    "ablation": {"config", "recipes", "scaling", "training"},
+    "ablation": {"config", "recipes", "scaling", "tasks", "training"},
     "simulate": {"scaling", "runtime.gate"},
     "cli": {"ablation", "config", "evaluating", "recipes", "runtime", "scaling", "simulate", "training", "version"},
 }

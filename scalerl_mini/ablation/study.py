@@ -67,11 +67,6 @@ class Study:
             if other != variant.name:
                 raise UserError(f"variants {other} and {variant.name} are the same configuration; leave one out")
 
-    def without_effect(self) -> list[str]:
-        """Names of the variants whose fp32 head setting changes nothing, because the whole model computes in float32."""
-        models = {variant.name: self.config(variant, 0).model for variant in self.variants}
-        return [name for name, model in models.items() if model.dtype == "float32" and model.fp32_head != "both"]
-
     def write(self) -> None:
         """Write study.json. A study that is there already may gain variants and seeds, but its base and the variants it
         has must be the same (UserError)."""

@@ -42,16 +42,16 @@ def command(
     Example: scalerl-mini ablate --variants base,loo --seeds 2 --out runs/loo
     """
     from scalerl_mini.ablation.figures import draw_curves, draw_efficiency
+    from scalerl_mini.ablation.idle import notes
     from scalerl_mini.ablation.ranking import rank, write
     from scalerl_mini.ablation.running import run_study, runs_at_once
 
     study = _study(recipe, variants, grid, own, settings, seeds, out)
     study.check()
-    if idle := study.without_effect():
-        hint = "fp32_head changes nothing while model.dtype is float32; see --set model.dtype=bfloat16"
-        click.echo(f"note: {hint} ({', '.join(idle)})", err=True)
     failed = []
     if not rank_only:
+        for note in notes(study):
+            click.echo(f"note: {note}", err=True)
         study.write()
         try:
             failed = run_study(study, runs_at_once(study, cores or 1), lambda text: click.echo(text, err=True))

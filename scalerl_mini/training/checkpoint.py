@@ -41,7 +41,7 @@ def save_checkpoint(folder: Path, policy: Policy, optimizer: Optimizer, state: d
         return target
     with writing(target):
         for unfinished in folder.glob(".step-*.tmp"):  # of a save or a removal that was killed
-            shutil.rmtree(unfinished)
+            _remove(unfinished)
         temporary = _hidden(target)
         temporary.mkdir(parents=True)
         try:
@@ -53,8 +53,16 @@ def save_checkpoint(folder: Path, policy: Policy, optimizer: Optimizer, state: d
         flush(folder)
         for old in list_checkpoints(folder)[keep:]:
             os.rename(old, _hidden(old))
-            shutil.rmtree(_hidden(old))
+            _remove(_hidden(old))
     return target
+
+
+def _remove(path: Path) -> None:
+    """Delete a checkpoint; of one that is a link, to a larger disk for example, the link only."""
+    if path.is_symlink() or path.is_file():
+        path.unlink()
+    else:
+        shutil.rmtree(path)
 
 
 def _write(folder: Path, policy: Policy, optimizer: Optimizer, state: dict[str, Any]) -> None:

@@ -36,6 +36,7 @@ from scalerl_mini.runtime.rollout_buffer import BufferShape, RolloutBuffer
 from scalerl_mini.runtime.waiting import Stopped, wait_until
 from scalerl_mini.runtime.weight_channel import TensorSpec, WeightChannel
 from scalerl_mini.tasks import load_task
+from scalerl_mini.training import garbage
 from scalerl_mini.training.checkpoint import read_state, restore_optimizer
 from scalerl_mini.training.compute import ComputeMeter, multiplied_parameters
 from scalerl_mini.training.evaluator import Evaluator
@@ -111,13 +112,7 @@ class Side:
 
     def engine(self) -> Engine:
         """The configured engine, for the training prompts; one for an evaluation fits beside it."""
-        return build_engine(
-            self.config.rollout,
-            self.policy,
-            self.prompt_tokens,
-            self.evaluated_tokens,
-            self.device,
-        )
+        return build_engine(self.config.rollout, self.policy, self.prompt_tokens, self.evaluated_tokens, self.device)
 
     def evaluation_worker(
         self, board: EvaluationBoard, control: Control, role: str, engine: Engine
@@ -138,6 +133,7 @@ def run_trainer(spec: RunSpec) -> None:
     side = Side.build(spec, "trainer")
     trainer = build_trainer(spec, side, control)
     logger.info("%s", estimate(side.policy, spec.config, side.prompt_tokens))
+    garbage.set_aside()
     control.beat(TRAINER, Stage.WAITING)  # tells the generators that the segments are there
     reason = trainer.run()
     if reason:

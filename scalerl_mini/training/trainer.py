@@ -24,6 +24,7 @@ from scalerl_mini.runtime.gate import StalenessGate, Ticket
 from scalerl_mini.runtime.rollout_buffer import RolloutBuffer
 from scalerl_mini.runtime.waiting import Stopped, wait_until
 from scalerl_mini.runtime.weight_channel import WeightChannel
+from scalerl_mini.training import garbage
 from scalerl_mini.training.batch import Batch, assemble
 from scalerl_mini.training.checkpoint import save_checkpoint
 from scalerl_mini.training.compute import ComputeMeter
@@ -227,6 +228,7 @@ class Trainer:
         if self.policy.version > self.evaluator.newest:
             self.meter.pause()
             self.evaluator.run(self.policy.version, self.meter)
+            garbage.collect()
             self._generator_wait()  # idle time during an evaluation is not waiting for work
             self.meter.start()
 

@@ -73,13 +73,6 @@ def test_two_names_for_one_configuration_are_refused(tmp_path: Path) -> None:
         replace(study(tmp_path, "a"), variants=same).check()
 
 
-def test_an_fp32_head_is_no_variant_of_an_fp32_model(tmp_path: Path) -> None:
-    variants = (Variant("base"), Variant("loo-fp32", settings=('model.fp32_head="none"',)))
-    found = replace(study(tmp_path, "a"), variants=variants)
-    assert found.without_effect() == ["loo-fp32"]
-    assert replace(found, settings=("model.dtype=bfloat16",)).without_effect() == []
-
-
 def test_the_record_is_plain_json(tmp_path: Path) -> None:
     study(tmp_path, "a", "b").write()
     record = json.loads((tmp_path / "study.json").read_text())

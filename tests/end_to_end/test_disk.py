@@ -14,7 +14,7 @@ from scalerl_mini.training.manifest import verify
 from scalerl_mini.training.row_log import read_rows
 from tests.end_to_end.command import TINY, Launched, steps_done
 from tests.end_to_end.conftest import Launch
-from tests.end_to_end.small_disk import SmallDisk, may_mount
+from tests.end_to_end.small_disk import FailingDisk, SmallDisk, may_fail, may_mount
 
 pytestmark = pytest.mark.slow
 
@@ -97,6 +97,41 @@ def test_a_read_only_disk_is_refused_and_nothing_on_it_changes(disk: SmallDisk, 
     code, text = started(disk, tmp_path / "second", "--resume", str(disk.path / "run"), *more).end()
     assert code == 0, text
     assert steps_done(folder) == STEPS
+
+
+@pytest.fixture(params=[SmallDisk, FailingDisk])
+def failing_disk(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[SmallDisk]:
+    kind, place = request.param, tmp_path / "try"
+    place.mkdir()
+    if not (may_fail(place) if kind is FailingDisk else may_mount(place)):
+        pytest.skip("needs the right to mount such a file system")
+    with kind(tmp_path / "disk", "48m") as disk:
+        yield disk
+
+
+def test_a_disk_that_turns_read_only_ends_the_run_and_mended_it_goes_on(
+    failing_disk: SmallDisk, tmp_path: Path
+) -> None:
+    folder, out = failing_disk.seen / "run", str(failing_disk.path / "run")
+    run = started(failing_disk, tmp_path / "first", "--out", out, settings=SETTINGS)
+    run.wait_for(lambda: len(list_checkpoints(folder / "checkpoints")) > 0, "a checkpoint")
+    failing_disk.fail()
+    code, text = run.end()
+    assert code == 1, text
+    one_line(
+        text, "failed: cannot write ", "read-only file system; make the disk writable, then go on with train --resume"
+    )
+    assert run.left_behind() == []
+    done = steps_done(folder)
+    assert done < STEPS
+    goes_on(folder, done)
+    code, text = started(failing_disk, tmp_path / "read-only", "--resume", out).end()
+    assert code in (1, 2), text
+    one_line(text, "ead-only file system")
+    failing_disk.mend()
+    code, text = started(failing_disk, tmp_path / "second", "--resume", out).end()
+    assert code == 0, text
+    finished(folder)
 
 
 def test_a_log_that_disappears_is_noticed_and_its_run_goes_on(launch: Launch, tmp_path: Path) -> None:

@@ -43,6 +43,23 @@ def test_signs_and_fractions() -> None:
         assert task.grade(by_answer[answer], text) == reward, (answer, text)
 
 
+CODE = "__import__('os').system('touch {file}')"
+HOSTILE = [
+    CODE, "$" + CODE + "$", "$$" + CODE + "$$", "\\boxed{{" + CODE + "}}", "\\text{{" + CODE + "}}",
+    "$\\operatorname{{exec}}(\"" + CODE + "\")$", "Answer: eval(\"" + CODE + "\")", "$\\write18{{touch {file}}}$",
+    "$\\input{{|\"touch {file}\"}}$", "\\[ x.__class__.__mro__[-1].__subclasses__() \\]", "$`touch {file}`$",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("text", HOSTILE, ids=range(len(HOSTILE)))
+def test_an_answer_that_is_code_does_nothing(tmp_path: Path, text: str) -> None:
+    """Graded in this very process, where whatever it set off would be seen."""
+    file = tmp_path / "fired"
+    task = load_task("math")
+    assert task.grade(task.train[0], text.format(file=file)) == 0
+    assert not file.exists()
+
+
 @pytest.mark.slow
 def test_a_power_tower_returns_within_the_limit_and_the_next_answer_is_graded() -> None:
     worker = GradingProcess(TaskConfig(name="math", grade_timeout_s=3.0))

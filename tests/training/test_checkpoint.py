@@ -99,6 +99,19 @@ def test_the_newest_are_kept(tmp_path: Path, policy: Policy, optimizer: Optimize
     assert sorted(os.listdir(tmp_path)) == sorted([checkpoint_name(99_999), checkpoint_name(100_000)])
 
 
+def test_what_a_link_leads_to_is_never_deleted(tmp_path: Path, policy: Policy, optimizer: Optimizer) -> None:
+    precious, folder = tmp_path / "precious", tmp_path / "checkpoints"
+    for path in (precious, folder):
+        path.mkdir()
+    (precious / "thesis.tex").touch()
+    for name in (checkpoint_name(1), ".step-00002.tmp"):
+        (folder / name).symlink_to(precious)
+    policy.version = 3
+    save_checkpoint(folder, policy, optimizer, STATE, keep=1)
+    assert os.listdir(folder) == [checkpoint_name(3)]
+    assert os.listdir(precious) == ["thesis.tex"]
+
+
 def test_what_is_no_checkpoint_is_not_listed(tmp_path: Path) -> None:
     for name in (".step-00005.tmp", "step-x", "step-00007.old", "step-00004"):
         (tmp_path / name).mkdir()
