@@ -18,7 +18,7 @@ from scalerl_mini.model_folder import read_json
 from scalerl_mini.rollout.vllm_package import check_heads, check_vllm
 from scalerl_mini.tasks import Task, load_task
 from scalerl_mini.training.placement import check_placement
-from scalerl_mini.training.preflight import Tokenizer, check_lengths, check_prompts, check_weights
+from scalerl_mini.training.preflight import Tokenizer, check_lengths, check_prompts, check_weights, note_repeats
 
 
 @dataclass(frozen=True)
@@ -100,6 +100,7 @@ def _task(trained: TaskConfig, name: str, options: dict[str, Any] | None) -> Tas
 def _load(config: TaskConfig) -> Task:
     task = load_task(config.name, **config.options)
     check_prompts(task)
+    note_repeats(task)
     if not task.held_out:
         raise UserError(f"task {config.name} has no held-out prompts; nothing could be asked")
     return task

@@ -1,36 +1,40 @@
-"""Prompts and answers from a file of JSON lines, one object a line: {"prompt": "...", "answer": "..."}."""
+"""Prompts and answers from rows of two columns: a file of JSON lines, {"prompt": "...", "answer": "..."}, or a data set."""
 
 from __future__ import annotations
-
-import json
-from pathlib import Path
 
 from scalerl_mini.errors import UserError
 from scalerl_mini.tasks.answers import Compare, answer_text, check_math_verify, exact, math, number
 from scalerl_mini.tasks.base import Prompt
-from scalerl_mini.tasks.splitting import keep_apart, split
+from scalerl_mini.tasks.sources import TRAIN, Row, Source
+from scalerl_mini.tasks.splitting import keep_apart, split_off
 
 GRADINGS: dict[str, Compare] = {"exact": exact, "number": number, "math": math}
 
 
 class Jsonl:
-    """A task from files.
+    """A task from files or from a data set by name (`Source`).
 
     path: training prompts. held_out_path: held-out prompts; without it `held_out_prompts` of `path` are held out,
-    chosen by `split_seed`. prompt, answer, level: names of the columns; without `level` all prompts have the level "all".
-    template: what is tokenised, with {prompt} in it - a model's chat markup belongs here, written out. thinking: the
-    template opens a thinking part. grading: exact, number, math, or `path.py:function` of (answer, text) -> [0, 1].
-    Prompts met twice are dropped and counted in `repeats`. Raises UserError with file and line of a bad line.
+    chosen by `split_seed`; alone, the task can be evaluated and not trained. dataset, subset, split, held_out_split: the
+    same from a data set; an empty split is as no path. prompt, answer, level: names of the columns; without `level`
+    all prompts have the level "all". template: what is tokenised, with {prompt} in it - a model's chat markup belongs
+    here, written out. thinking: the template opens a thinking part. grading: exact, number, math, or `path.py:function`
+    of (answer, text) -> [0, 1]. Prompts met twice are dropped and counted in `repeats`. Raises UserError with the place
+    of a bad row.
     """
 
     name = "jsonl"
 
     def __init__(
         self,
-        path: str,
+        path: str = "",
         held_out_path: str = "",
         held_out_prompts: int = 200,
         split_seed: int = 0,
+        dataset: str = "",
+        subset: str = "",
+        split: str = TRAIN,
+        held_out_split: str = "",
         prompt: str = "prompt",
         answer: str = "answer",
         level: str = "",
@@ -40,12 +44,15 @@ class Jsonl:
     ) -> None:
         if "{prompt}" not in template:
             raise UserError(f"task.options.template = {template!r:.80} has no {{prompt}}; write where the prompt goes")
-        columns = (prompt, answer, level)
-        rows = read_prompts(Path(path), columns, template)
-        if held_out_path:
-            parts = keep_apart(rows, read_prompts(Path(held_out_path), columns, template))
+        train, held_out = Source(path, held_out_path, dataset, subset, split, held_out_split).read()
+
+        def prompts(rows: list[Row]) -> list[Prompt]:
+            return [_prompt(row, where, (prompt, answer, level), template) for where, row in rows]
+
+        if held_out is None:
+            parts = split_off(prompts(train), held_out_prompts, split_seed)
         else:
-            parts = split(rows, held_out_prompts, split_seed)
+            parts = keep_apart(prompts(train), prompts(held_out))
         self.train, self.held_out, self.repeats = parts
         self.thinking, self.compare = thinking, find_grading(grading)
         self.trusted = grading in ("exact", "number")  # pure, microseconds; Sympy and a user's code are neither
@@ -69,27 +76,7 @@ def find_grading(name: str) -> Compare:
     return find_in_module(name, "task.options.grading")
 
 
-def read_prompts(path: Path, columns: tuple[str, str, str], template: str) -> list[Prompt]:
-    """All prompts of a file, empty lines apart. Raises UserError when one cannot be used or there is none."""
-    try:
-        lines = path.read_text(encoding="utf-8").split("\n")  # other separators may stand inside a text
-    except OSError as error:
-        raise UserError(f"cannot read {path}: {error.strerror}; name a file of JSON lines in task.options") from None
-    except UnicodeDecodeError:
-        raise UserError(f"{path} is not UTF-8 text; convert it, or unpack it") from None
-    prompts = [_prompt(line, f"{path}, line {n}", columns, template) for n, line in enumerate(lines, 1) if line.strip()]
-    if not prompts:
-        raise UserError(f"{path} has no lines; write one JSON object a line")
-    return prompts
-
-
-def _prompt(line: str, where: str, columns: tuple[str, str, str], template: str) -> Prompt:
-    try:
-        row = json.loads(line)
-    except (ValueError, RecursionError) as error:
-        raise UserError(f"{where}: not valid JSON ({error}); write one whole object a line") from None
-    if not isinstance(row, dict):
-        raise UserError(f'{where}: not an object; write {{"{columns[0]}": "...", "{columns[1]}": "..."}}')
+def _prompt(row: dict[str, object], where: str, columns: tuple[str, str, str], template: str) -> Prompt:
     asked, answer, level = (_cell(row, column, where) if column else "all" for column in columns)
     return Prompt(template.replace("{prompt}", asked), answer, level)
 

@@ -5,6 +5,7 @@ A mistake found here costs a second and leaves nothing behind; found by the trai
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,8 @@ from scalerl_mini.tasks import Task, load_task
 from scalerl_mini.training.placement import check_placement
 
 MODELS = Path(__file__).parents[1] / "models"
+log = logging.getLogger(__name__)
+
 DOWNLOAD = ("*.safetensors", "*.json", "*.txt", "*.model", "*.jinja")
 
 
@@ -35,6 +38,7 @@ def preflight(config: Config) -> Path:
             check_heads(read_json(folder / "config.json"), device)
     task = load_task(config.task.name, **config.task.options)
     check_prompts(task)
+    note_repeats(task)
     needed, found = config.pipeline.prompts_per_step, len(task.train)
     if needed > found:
         raise UserError(
@@ -44,7 +48,7 @@ def preflight(config: Config) -> Path:
     if config.evaluation.prompts > len(task.held_out):
         raise UserError(
             f"evaluation.prompts = {config.evaluation.prompts} but task {config.task.name} holds out "
-            f"{len(task.held_out)} prompts; lower it or let the task hold out more"
+            f"{len(task.held_out)} prompts; set evaluation.prompts={len(task.held_out)}, or let the task hold out more"
         )
     tokenizer = Tokenizer(folder)
     check_lengths(task, config.rollout, folder, tokenizer)
@@ -104,6 +108,12 @@ def check_prompts(task: Task) -> None:
                 raise UserError(
                     f"task {task.name}: {part}[{number}] is {prompt!r:.80}; make it a Prompt of three texts"
                 )
+
+
+def note_repeats(task: Task) -> None:
+    """Say what a task dropped because it was there twice, or held out as well."""
+    if repeats := getattr(task, "repeats", 0):
+        log.warning("task %s: %d prompts that were met twice, or are held out, were dropped", task.name, repeats)
 
 
 def check_lengths(task: Task, rollout: RolloutConfig, folder: Path, tokenizer: Tokenizer) -> None:

@@ -13,7 +13,7 @@ import pytest
 
 from scalerl_mini.config import dump_toml, load_config
 from scalerl_mini.runtime import segment
-from scalerl_mini.training.preflight import MODELS
+from scalerl_mini.training.preflight import MODELS, preflight
 from scalerl_mini.training.row_log import read_rows
 from tests.cli.refusals import call, refused
 from tests.end_to_end.command import TINY
@@ -152,3 +152,17 @@ def test_the_start_model_and_other_samples_differ(capsys, place: Path, finished:
     other, *_ = evaluated(capsys, str(finished), "--seed", "4")["tasks"]
     lengths = [one["mean_length"] for one in (start, trained, other)]
     assert len(set(lengths)) == 3
+
+
+def test_repeated_prompts_are_said_before_a_run_and_before_an_evaluation(
+    capsys, caplog: pytest.LogCaptureFixture, place: Path
+) -> None:
+    make_data(place / "data.jsonl")
+    twice = (place / "data.jsonl").read_text()
+    (place / "data.jsonl").write_text(twice + twice.splitlines()[0] + "\n")
+    said = "task jsonl: 1 prompts that were met twice, or are held out, were dropped"
+    evaluated(capsys, MODEL, "--task", "jsonl", "--options", DATA, "--prompts", "1", "--samples", "1")
+    assert caplog.messages == [said]
+    settings = ("task.name=jsonl", f"task.options={DATA}", "evaluation.prompts=4", "pipeline.prompts_per_step=4")
+    preflight(load_config(None, settings))
+    assert caplog.messages == [said, said]

@@ -122,7 +122,7 @@ def test_a_wrong_file(capsys: pytest.CaptureFixture[str], place: Path, message: 
 CONTRADICTIONS = [
     ("pipeline.prompts_per_step = 21 is larger than the training set of task arithmetic (20 prompts)",
      "pipeline.prompts_per_step=21"),
-    ("evaluation.prompts = 21 but task arithmetic holds out 20 prompts; lower it", "evaluation.prompts=21"),
+    ("evaluation.prompts = 21 but task arithmetic holds out 20 prompts; set evaluation.prompts=20", "evaluation.prompts=21"),
     ("rollout.group_size = 8 does not fit rollout.slots = 7; raise the slots", "rollout.slots=7"),
     ("evaluation.samples = 193 does not fit rollout.slots = 192", "evaluation.samples=193"),
     ("need a context of 264, the model has 256; lower rollout.max_new_tokens to 240", "rollout.max_new_tokens=248"),
