@@ -1,11 +1,11 @@
-"""The torch engine against `generate` of transformers: useful tokens a second, one thread, default model and task.
+"""The torch engine against `generate` of transformers: useful tokens a CPU second, one thread.
 
     python -m tests.bench.bench_engine [--short] [--json FILE]
 
-Mixed lengths: both stop at the end token; the engine refills its rows, `generate` pads each batch to its longest. With a
-queue of 4 completions a row the engine's last rows decode nearly alone; with 16 that tail is short, as in a training run,
-where the queue never empties. Equal lengths: neither stops before the limit. Tokens after an end count for nobody. Stall: one load of new weights between two
-decode steps, in decode steps.
+Default model and task. Mixed lengths: both stop at the end token; the engine refills its rows, `generate` pads each batch
+to its longest. With a queue of 4 completions a row the engine's last rows decode nearly alone; with 16 that tail is
+short, as in a training run, where the queue never empties. Equal lengths: neither stops before the limit. Tokens after
+an end count for nobody. Stall: one load of new weights between two decode steps, in decode steps.
 """
 
 from __future__ import annotations
@@ -43,17 +43,17 @@ def engine_rate(policy: Policy, prompts: list[tuple[int, ...]], rows: int) -> fl
     engine = TorchEngine(policy, rows, max(map(len, prompts)), LIMIT)
     for number, prompt in enumerate(prompts):
         engine.submit(Request(prompt, number, (number, 0), LIMIT))
-    start, tokens = time.perf_counter(), 0
+    start, tokens = time.process_time(), 0
     while engine.running:
         tokens += sum(len(done.tokens) for done in engine.step())
-    return tokens / (time.perf_counter() - start)
+    return tokens / (time.process_time() - start)
 
 
 @torch.inference_mode()
 def generate_rate(model: Any, prompts: list[tuple[int, ...]], rows: int, eos: int | None, pad: int) -> float:
     options = GenerationConfig(do_sample=True, temperature=1.0, top_k=0, top_p=1.0, max_new_tokens=LIMIT,
                                eos_token_id=eos, pad_token_id=pad)  # fmt: skip
-    start, tokens = time.perf_counter(), 0
+    start, tokens = time.process_time(), 0
     for first in range(0, len(prompts), rows):
         batch = prompts[first : first + rows]
         width = max(map(len, batch))
@@ -62,7 +62,7 @@ def generate_rate(model: Any, prompts: list[tuple[int, ...]], rows: int, eos: in
         made = model.generate(ids, attention_mask=seen, generation_config=options)[:, width:]
         for row in made.tolist():
             tokens += row.index(eos) + 1 if eos in row else len(row)
-    return tokens / (time.perf_counter() - start)
+    return tokens / (time.process_time() - start)
 
 
 def stall(policy: Policy, prompts: list[tuple[int, ...]], rows: int) -> tuple[float, float]:

@@ -33,7 +33,7 @@ def main() -> None:
     results: dict[str, list[dict[str, float]]] = {way: [] for way in WAYS}
     for seed in range(options.repeats):
         for way in WAYS:
-            results[way].append(measure(way, seed, options.steps))
+            results[way].append(measure(WAYS[way], seed, options.steps))
             print(f"{way}, seed {seed}: {results[way][-1]}", file=sys.stderr)
     seconds = {way: statistics.median(row["seconds_per_step"] for row in rows) for way, rows in results.items()}
     summary = {
@@ -47,10 +47,10 @@ def main() -> None:
     print(json.dumps(summary, indent=2))
 
 
-def measure(way: str, seed: int, steps: int) -> dict[str, float]:
+def measure(way: tuple[str, ...], seed: int, steps: int) -> dict[str, float]:
     """Train once; seconds a step after the warm-up, and the shares of that time each side waited."""
     settings = (
-        *WAYS[way],
+        *way,
         f"training.steps={steps}",
         f"seed={seed}",
         "evaluation.prompts=1",
@@ -63,7 +63,7 @@ def measure(way: str, seed: int, steps: int) -> dict[str, float]:
         command += [part for setting in settings for part in ("--set", setting)]
         subprocess.run(command, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         rows = [json.loads(line) for line in (out / "steps.jsonl").read_text().splitlines()]
-    # The last k steps are left out too: no group is issued beyond the end, so the generator idles there.
+    # The last steps are left out too: no group is issued beyond the end, so the generator idles there.
     measured = rows[WARM_UP:-5]
     seconds = measured[-1]["wall_seconds"] - rows[WARM_UP - 1]["wall_seconds"]
     return {
