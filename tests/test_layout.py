@@ -21,6 +21,7 @@ ARROWS: dict[str, set[str]] = {
     "seeds": set(),
     "recipes": set(),
     "model_folder": set(),
+    "chat": set(),
     "gpu": set(),
     "config_groups": set(),
     "config": {"config_groups", "contradictions", "recipes"},
@@ -29,9 +30,10 @@ ARROWS: dict[str, set[str]] = {
     "objective": set(),
     "scaling": set(),
     "runtime": set(),
-    "policy": {"model_folder"},
+    "policy": {"chat", "model_folder"},
     "rollout": {"config", "config_groups", "seeds", "policy", "runtime", "tasks"},
     "training": {
+        "chat",
         "config",
         "config_groups",
         "gpu",
@@ -66,6 +68,7 @@ ENTRY_POINTS = {"scalerl_mini/__main__.py", "simulate/__main__.py"}
 NO_TORCH = (
     "recipes",
     "model_folder",
+    "chat",
     "config",
     "config_groups",
     "tasks",

@@ -24,6 +24,10 @@ class ModelConfig(Group):
         "both", description="Which side computes logits in fp32 (paper section 3); true is both, false is none."
     )
 
+    chat_template: bool = Field(
+        False, description="Ask each prompt as the user's message in the model's chat template; false: as it stands."
+    )
+
     @field_validator("fp32_head", mode="before")
     @classmethod
     def _read_switch(cls, value: Any) -> Any:

@@ -62,7 +62,7 @@ def find_questions(
 
 def check_questions(subject: Subject, questions: list[Question]) -> None:
     """Model, tasks, engine and device go together. Raises UserError."""
-    config, tokenizer = subject.config, Tokenizer(subject.folder)
+    config, tokenizer = subject.config, Tokenizer(subject.folder, subject.config.model.chat_template)
     check_weights(subject.folder)
     if config.rollout.engine == "vllm":
         device = config.runtime.generator_devices[0]

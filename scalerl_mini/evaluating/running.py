@@ -67,11 +67,11 @@ def evaluate(
 
 
 def _load(subject: Subject) -> Policy:
-    config, device = subject.config, _device(subject)
+    config, model, device = subject.config, subject.config.model, _device(subject)
     transformers_logging.disable_progress_bar()
     torch.set_num_threads(config.runtime.threads)
     use(device)
-    policy = Policy.load(subject.folder, config.model.dtype, device, config.model.fp32_head_of("generator"))
+    policy = Policy.load(subject.folder, model.dtype, device, model.fp32_head_of("generator"), model.chat_template)
     policy.version = subject.version
     return policy
 

@@ -18,6 +18,7 @@ from torch import Tensor
 from transformers import AutoModelForCausalLM, AutoTokenizer
 from transformers.modeling_layers import GradientCheckpointingLayer
 
+from scalerl_mini.chat import chat_ids
 from scalerl_mini.errors import UserError
 from scalerl_mini.model_folder import check_model_folder
 from scalerl_mini.policy.head import head_logits, token_logprobs
@@ -27,10 +28,15 @@ logger = logging.getLogger(__name__)
 
 
 class Policy:
-    """A causal language model with the number of optimiser steps applied to its weights (`version`)."""
+    """A causal language model with the number of optimiser steps applied to its weights (`version`).
 
-    def __init__(self, model: Any, tokenizer: Any, fp32_head: bool = True, version: int = 0) -> None:
-        self.model, self.tokenizer = model, tokenizer
+    chat_template: prompts are asked as the user's message in the model's chat template.
+    """
+
+    def __init__(
+        self, model: Any, tokenizer: Any, fp32_head: bool = True, version: int = 0, chat_template: bool = False
+    ) -> None:
+        self.model, self.tokenizer, self.chat_template = model, tokenizer, chat_template
         self.fp32_head, self.version = fp32_head, version
         head = model.get_output_embeddings()
         self.head_weight, self.head_bias = head.weight, getattr(head, "bias", None)
@@ -38,7 +44,14 @@ class Policy:
         self.config = model.config
 
     @classmethod
-    def load(cls, folder: str | Path, dtype: str = "float32", device: str = "cpu", fp32_head: bool = True) -> Policy:
+    def load(
+        cls,
+        folder: str | Path,
+        dtype: str = "float32",
+        device: str = "cpu",
+        fp32_head: bool = True,
+        chat_template: bool = False,
+    ) -> Policy:
         """Load model and tokenizer from a folder (or hub name). Raises UserError when it cannot be used."""
         if Path(folder).is_dir():
             check_model_folder(Path(folder))
@@ -54,7 +67,7 @@ class Policy:
         except (OSError, ValueError) as error:
             raise UserError(f"cannot load model {folder}: {str(error).splitlines()[0]}") from error
         _refuse_unsupported(model.config, str(folder))
-        return cls(model.to(device).eval(), tokenizer, fp32_head)
+        return cls(model.to(device).eval(), tokenizer, fp32_head, chat_template=chat_template)
 
     @property
     def device(self) -> torch.device:
@@ -80,6 +93,10 @@ class Policy:
     def encode(self, text: str) -> list[int]:
         """Token ids of a text, with no special token added."""
         return self.tokenizer.encode(text, add_special_tokens=False)
+
+    def prompt_ids(self, text: str) -> tuple[int, ...]:
+        """Token ids of a task's prompt: as it stands, or in the chat template. Raises UserError when that fails."""
+        return tuple(chat_ids(self.tokenizer, text) if self.chat_template else self.encode(text))
 
     def decode(self, ids: Any) -> str:
         """Text of token ids, special tokens kept (`</think>` and the end token are part of what is graded)."""

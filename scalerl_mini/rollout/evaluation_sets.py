@@ -44,7 +44,7 @@ def evaluation_set(
 ) -> EvaluationSet:
     """The first `count` held-out prompts of a task, sampled within the limits of `rollout`. seed: the run's."""
     asked = task.held_out[:count]
-    prompts = [tuple(policy.encode(prompt.text)) for prompt in asked]
+    prompts = [policy.prompt_ids(prompt.text) for prompt in asked]
     requests = RequestFactory(seed, rollout.max_new_tokens, build_interruption(rollout, policy))
     return EvaluationSet(role, prompts, [prompt.level for prompt in asked], grader, requests)
 

@@ -16,7 +16,8 @@ from typing import Protocol, runtime_checkable
 class Prompt:
     """One question.
 
-    `text` is exactly what is tokenised: nothing is added before or after it. `answer` is what the grader looks for.
+    `text` is exactly what is tokenised: nothing is added before or after it, unless
+    `model.chat_template` makes it the user's message in the model's chat template. `answer` is what the grader looks for.
     `level` is a difficulty label such as "4 digits"; pass rates are also reported by level.
     """
 

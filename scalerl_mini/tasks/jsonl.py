@@ -17,10 +17,10 @@ class Jsonl:
     path: training prompts. held_out_path: held-out prompts; without it `held_out_prompts` of `path` are held out,
     chosen by `split_seed`; alone, the task can be evaluated and not trained. dataset, subset, split, held_out_split: the
     same from a data set; an empty split is as no path. prompt, answer, level: names of the columns; without `level`
-    all prompts have the level "all". template: what is tokenised, with {prompt} in it - a model's chat markup belongs
-    here, written out. thinking: the template opens a thinking part. grading: exact, number, math, or `path.py:function`
-    of (answer, text) -> [0, 1]. Prompts met twice are dropped and counted in `repeats`. Raises UserError with the place
-    of a bad row.
+    all prompts have the level "all". template: the text of a prompt, with {prompt} in it; chat markup is
+    `model.chat_template`'s matter. thinking: the template opens a thinking part. grading: exact, number, math, or
+    `path.py:function` of (answer, text) -> [0, 1]. Prompts met twice are dropped and counted in `repeats`. Raises
+    UserError with the place of a bad row.
     """
 
     name = "jsonl"

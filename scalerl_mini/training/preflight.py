@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from scalerl_mini.chat import chat_ids, check_chat_template
 from scalerl_mini.config import Config
 from scalerl_mini.config_groups import RolloutConfig
 from scalerl_mini.errors import UserError
@@ -50,7 +51,7 @@ def preflight(config: Config) -> Path:
             f"evaluation.prompts = {config.evaluation.prompts} but task {config.task.name} holds out "
             f"{len(task.held_out)} prompts; set evaluation.prompts={len(task.held_out)}, or let the task hold out more"
         )
-    tokenizer = Tokenizer(folder)
+    tokenizer = Tokenizer(folder, config.model.chat_template)
     check_lengths(task, config.rollout, folder, tokenizer)
     if config.evaluation.downstream.prompts:
         _check_downstream(config, task, folder, tokenizer)
@@ -125,35 +126,49 @@ def check_lengths(task: Task, rollout: RolloutConfig, folder: Path, tokenizer: T
 def _longest_prompt(task: Task, tokenizer: Tokenizer) -> int:
     counts = []
     for prompt in (*task.train, *task.held_out):
-        counts.append(tokenizer.count(prompt.text))
+        counts.append(tokenizer.count_prompt(prompt.text))
         if not counts[-1]:
             raise UserError(f"task {task.name}: prompt {prompt.text!r} has no tokens; begin it with a special token")
     return max(counts)
 
 
 class Tokenizer:
-    """Counts tokens; uses the small `tokenizers` library where it can, `transformers` only where it must."""
+    """Counts tokens; uses the small `tokenizers` library where it can, `transformers` only where it must: for a chat
+    template, and where there is no tokenizer.json."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, chat_template: bool) -> None:
+        self.with_template = None
         try:
+            if chat_template:
+                self.with_template = self._load_with_transformers(folder)
             self.encode = self._load(folder)
         except Exception as error:  # tokenizers raises plain Exception
             reason = str(error).partition("\n")[0]
             raise UserError(
                 f"model folder {folder} has no tokenizer that can be read ({reason}); add its files"
             ) from error
+        if chat_template:
+            check_chat_template(self.with_template, folder)
 
-    @staticmethod
-    def _load(folder: Path) -> Any:
+    @classmethod
+    def _load(cls, folder: Path) -> Any:
         if (folder / "tokenizer.json").exists():
             from tokenizers import Tokenizer
 
             return Tokenizer.from_file(str(folder / "tokenizer.json")).encode
+        return cls._load_with_transformers(folder).encode
+
+    @staticmethod
+    def _load_with_transformers(folder: Path) -> Any:
         if not [*folder.glob("tokenizer*"), *folder.glob("vocab*")]:
             raise FileNotFoundError("there are no tokenizer files")  # transformers would make up an empty one
         from transformers import AutoTokenizer
 
-        return AutoTokenizer.from_pretrained(folder, trust_remote_code=False).encode
+        return AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
+
+    def count_prompt(self, text: str) -> int:
+        """Tokens of a task's prompt, the chat template's included where there is one."""
+        return len(chat_ids(self.with_template, text)) if self.with_template else self.count(text)
 
     def count(self, text: str) -> int:
         try:

@@ -75,7 +75,8 @@ class Side:
         policy_device = "cpu" if side == "generator" and config.rollout.engine == "vllm" else device
         _prepare_torch(config, policy_device)
         folder = spec.model if side == "trainer" else spec.start_model  # a generator's weights come by the channel
-        policy = Policy.load(folder, config.model.dtype, policy_device, config.model.fp32_head_of(side))
+        model = config.model
+        policy = Policy.load(folder, model.dtype, policy_device, model.fp32_head_of(side), model.chat_template)
         task = load_task(config.task.name, **config.task.options)
         interruption = build_interruption(config.rollout, policy)
         train_grader, held_out_grader = make_graders(task, config.task)
@@ -83,7 +84,7 @@ class Side:
             config,
             device,
             policy,
-            [tuple(policy.encode(prompt.text)) for prompt in task.train],
+            [policy.prompt_ids(prompt.text) for prompt in task.train],
             RequestFactory(config.seed, config.rollout.max_new_tokens, interruption),
             train_grader,
             evaluation_sets(config, task, held_out_grader, policy),
