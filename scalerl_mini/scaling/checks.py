@@ -21,16 +21,24 @@ def difference_noise(y: Array) -> float:
     """Standard deviation of one evaluation's noise from second differences, blind to a smooth curve (0 when n < 3)."""
     if len(y) < 3:
         return 0.0
-    second = np.diff(y, 2)
-    return float(np.median(np.abs(second - np.median(second))) / (0.6745 * np.sqrt(6.0)))
+    first = y[1:] - y[:-1]
+    second = first[1:] - first[:-1]
+    return median(np.abs(second - median(second))) / (0.6745 * np.sqrt(6.0))
+
+
+def median(v: Array) -> float:
+    """Median of finite v[n], n >= 1; `np.median` spends ten times as long on checks."""
+    ordered, half = np.sort(v), len(v) // 2
+    return float(0.5 * (ordered[half] + ordered[(len(v) - 1) // 2]))
 
 
 def collapse(y: Array) -> tuple[float, int] | None:
     """(fall, index of the peak) when the curve ends far below its running peak, else None."""
     if len(y) < 5:
         return None
-    middle = np.median(np.stack([y[:-2], y[1:-1], y[2:]]), axis=0)
-    fall = float(middle.max() - np.median(y[-3:]))
+    a, b, c = y[:-2], y[1:-1], y[2:]
+    middle = np.maximum(np.minimum(a, b), np.minimum(np.maximum(a, b), c))  # running median of three
+    fall = float(middle.max() - middle[-1])
     if fall <= max(4.0 * difference_noise(y), 0.02):
         return None
     return fall, int(np.argmax(middle)) + 1
@@ -67,7 +75,7 @@ def residual_flags(residual: Array, y: Array) -> list[str]:
 
 def outliers(residual: Array) -> Array:
     """Which residuals are beyond 4.5 robust standard deviations: [n] booleans."""
-    scale = float(np.median(np.abs(residual))) / 0.6745
+    scale = median(np.abs(residual)) / 0.6745
     return np.abs(residual) > max(4.5 * scale, 1e-9)
 
 

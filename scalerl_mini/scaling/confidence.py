@@ -114,8 +114,11 @@ def _starts(surface: Surface, heavy: Array, middle: Array, k0: float, k1: Array,
     down = middle[:, None] - (middle - bottom)[:, None] * SPACING[:0:-1]
     values = np.concatenate([down, middle[:, None] + (top - middle)[:, None] * SPACING], axis=1)
     some = np.flatnonzero((slack > 0).any(0))
-    cost = base[:, None, some] + (values[:, :, None] - centre[:, None, some]) ** 2 * precision[:, None, some]
-    start = some[np.argmin(cost, axis=2)]
+    steep, away = precision[:, some], centre[:, some] - middle[:, None]
+    away *= steep
+    square = np.stack([base[:, some] + away * (centre[:, some] - middle[:, None]), -2.0 * away, steep], axis=1)
+    moved = values - middle[:, None]
+    start = some[np.argmin(np.stack([np.ones_like(moved), moved, moved * moved], axis=2) @ square, axis=2)]
     log_b, mid = surface.ridge.points()
     return values, log_b[start], mid[start]
 
@@ -131,17 +134,26 @@ def shape_c_mid(surface: Surface) -> Distribution:
     """Confidence distribution of C_mid, in the curve's unit of compute."""
     heavy = np.flatnonzero(surface.weight > LIGHT)
     mids = surface.ridge.mids
-    near = np.stack([surface.excess(int(f)) for f in heavy]).min(0) < 1.5 * stdtrit(surface.dof, TAIL) ** 2
+    near = surface.excess(heavy).min(0) < 1.5 * stdtrit(surface.dof, TAIL) ** 2
     inside = mids.ravel()[near] if near.any() else surface.best.mid[:1]
     values = np.unique(np.concatenate([np.linspace(inside.min(), inside.max(), 25), surface.best.mid[heavy]]))
     sse = np.full((len(PHI), len(values)), np.inf)
-    cube = surface.sse.reshape(len(PHI), *mids.shape)
-    for f in heavy:
-        rows = [
-            np.interp(values, mid, line, left=np.inf, right=np.inf) for mid, line in zip(mids, cube[f], strict=True)
-        ]
-        sse[f] = np.min(rows, axis=0)
+    sse[heavy] = _least_over_rows(mids, surface.sse[heavy], values)
     return _shape(surface, values, sse, surface.best.mid, surface.problem.mid_limits)
+
+
+def _least_over_rows(mids: Array, sse: Array, values: Array) -> Array:
+    """Least sum of squares at each C_mid of `values`[V] over the rows mids[J, K]: sse[F, J * K], interpolated along each
+    row, inf beyond its ends; [F, V]."""
+    rows, columns = mids.shape
+    right = np.clip((mids[:, None, :] <= values[:, None]).sum(2), 1, columns - 1)
+    first = right - 1 + columns * np.arange(rows)[:, None]
+    low, high = mids.ravel()[first], mids.ravel()[first + 1]
+    share = np.clip((values - low) / np.maximum(high - low, 1e-300), 0.0, 1.0)
+    start = sse[:, first]
+    line = start + share * (sse[:, first + 1] - start)
+    beyond = (values < mids[:, :1]) | (values > mids[:, -1:])
+    return np.where(beyond, np.inf, line).min(1)
 
 
 def _shape(surface: Surface, log_values: Array, sse: Array, best: Array, limits: tuple[float, float]) -> Distribution:

@@ -59,6 +59,6 @@ def narrower_rows(problem: Problem, rows: Optimum, plausible: Array, count: int 
 def ridge(problem: Problem, rows: Optimum, noise: float) -> Ridge:
     """The grid along the ridge whose centres are `rows`; `noise`, the variance of one evaluation, scales the columns."""
     widest = (problem.mid_limits[1] - problem.mid_limits[0]) / 15.0
-    sd = clip(np.sqrt(noise / np.maximum(rows.h[2], 1e-300)), 1e-9, widest)
+    sd = clip(np.sqrt(noise / np.maximum(rows.h[-1], 1e-300)), 1e-9, widest)
     mids = rows.mid[:, None] + sd[:, None] * OFFSETS
     return Ridge(rows.log_b, clip(mids, *problem.mid_limits))

@@ -9,10 +9,11 @@ Gauss-Newton steps; all M problems move together as [M, n] arrays. Whitening by 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
-from scalerl_mini.scaling.normal import Array, clip, dot, whiten
+from scalerl_mini.scaling.normal import Array, Whitener, clip, dot
 from scalerl_mini.scaling.polish import LOG_B_LIMITS, Problem
 
 
@@ -37,20 +38,32 @@ class HeldProblem:
     kappa: Array
     value: Array
 
-    def whiten(self, v: Array) -> Array:
-        """v[M, n] (or [n]) whitened by each problem's phi."""
-        return whiten(np.broadcast_to(v, (len(self.phi), len(self.curve.x))), self.phi)
+    @cached_property
+    def whiten(self) -> Whitener:
+        """Whitening by each problem's phi, of [M, n] or [1, n]."""
+        return Whitener(self.phi)
+
+    @cached_property
+    def ones(self) -> Array:
+        """The column of R_0, whitened: [M, n]."""
+        return self.whiten(np.ones((1, len(self.curve.x))))
+
+    @cached_property
+    def rest(self) -> Array:
+        """Scores minus the held value, whitened: [M, n]."""
+        return self.whiten(self.curve.y[0] - self.value[:, None])
 
 
 @dataclass
 class _Point:
-    """State at a shape: sum of squares, whitened residual, whitened Jacobian columns, soft-R_0 residual and columns."""
+    """State at a shape: sum of squares, whitened residual, soft-R_0 residual; and the Jacobian columns of both, where a
+    step is to follow."""
 
     sse: Array
     residual: Array
     soft: Array
-    jac: tuple[Array, Array]
-    soft_jac: tuple[Array, Array]
+    jac: tuple[Array, ...] = ()
+    soft_jac: tuple[Array, ...] = ()
 
 
 def least_held(
@@ -59,11 +72,13 @@ def least_held(
     """(least SSE, log B, log C_mid), each [M], from the starts log_b[M], mid[M]; `hold_b` moves C_mid alone."""
     damping = np.full(len(log_b), 1e-3)
     at = _evaluate(problem, log_b, mid)
-    for _ in range(steps):
+    for step in range(steps):
         new_b, new_mid = _propose(problem, at, log_b, mid, damping)
         new_b = log_b if hold_b else new_b
-        new = _evaluate(problem, new_b, new_mid)
+        new = _evaluate(problem, new_b, new_mid, last=step == steps - 1)
         better = new.sse < at.sse
+        if not new.jac:
+            return np.minimum(new.sse, at.sse), np.where(better, new_b, log_b), np.where(better, new_mid, mid)
         gain = np.where(better, at.sse - new.sse, 0.0) / np.maximum(at.sse, 1e-300)
         damping = np.where(better, damping * 0.1, damping * 10.0)
         log_b, mid = np.where(better, new_b, log_b), np.where(better, new_mid, mid)
@@ -78,7 +93,7 @@ def _merge(better: Array, new: _Point, old: _Point) -> _Point:
     jac = tuple(np.where(wide, a, b) for a, b in zip(new.jac, old.jac, strict=True))
     soft_jac = tuple(np.where(better, a, b) for a, b in zip(new.soft_jac, old.soft_jac, strict=True))
     sse, soft = np.where(better, new.sse, old.sse), np.where(better, new.soft, old.soft)
-    return _Point(sse, np.where(wide, new.residual, old.residual), soft, jac, soft_jac)  # type: ignore[arg-type]
+    return _Point(sse, np.where(wide, new.residual, old.residual), soft, jac, soft_jac)
 
 
 def _propose(problem: HeldProblem, at: _Point, log_b: Array, mid: Array, damping: Array) -> tuple[Array, Array]:
@@ -92,13 +107,14 @@ def _propose(problem: HeldProblem, at: _Point, log_b: Array, mid: Array, damping
     return clip(new_b, *LOG_B_LIMITS), clip(new_mid, *problem.curve.mid_limits)
 
 
-def _evaluate(problem: HeldProblem, log_b: Array, mid: Array) -> _Point:
+def _evaluate(problem: HeldProblem, log_b: Array, mid: Array, last: bool = False) -> _Point:
+    """State at the shapes; without a Jacobian when it is the `last`."""
     b = np.exp(log_b)
     u = b[:, None] * (problem.curve.x - mid[:, None])
     rise, slope = problem.curve.law.rise_and_slope(u)
     if problem.quantity.base is None:
-        return _point(problem, b, mid, u, rise, slope)
-    return _gain(problem, b, mid, u, rise, slope)
+        return _point(problem, b, mid, u, rise, slope, last)
+    return _gain(problem, b, mid, u, rise, slope, last)
 
 
 def _at(problem: HeldProblem, x: float, b: Array, mid: Array) -> tuple[Array, Array, Array]:
@@ -110,11 +126,11 @@ def _at(problem: HeldProblem, x: float, b: Array, mid: Array) -> tuple[Array, Ar
     return rise, slope * u, -slope * b
 
 
-def _point(problem: HeldProblem, b: Array, mid: Array, u: Array, rise: Array, slope: Array) -> _Point:
+def _point(problem: HeldProblem, b: Array, mid: Array, u: Array, rise: Array, slope: Array, last: bool) -> _Point:
     box, value = problem.curve.box, problem.value
     star, star_b, star_mid = _at(problem, problem.quantity.x, b, mid)
     column = problem.whiten(rise - star[:, None])
-    rest = problem.whiten(problem.curve.y[0] - value[:, None])
+    rest = problem.rest
     root = np.sqrt(problem.kappa)
     soft_column, soft_rest = -root * star, root * (problem.curve.r0 - value)
     size = np.maximum(dot(column, column) + soft_column**2, 1e-300)
@@ -122,33 +138,41 @@ def _point(problem: HeldProblem, b: Array, mid: Array, u: Array, rise: Array, sl
     by_low = (value - box.low) / np.maximum(star, 1e-12)
     by_high = np.where(star < 1.0 - 1e-9, (box.high - value) / np.maximum(1.0 - star, 1e-12), np.inf)
     d = clip(free, 0.0, np.maximum(np.minimum(by_low, by_high), 0.0))
+    residual, soft = rest - d[:, None] * column, soft_rest - d * soft_column
+    sse = dot(residual, residual) + soft**2
+    if last:
+        return _Point(sse, residual, soft)
     bound = np.where(by_low < by_high, -1.0 / np.maximum(star, 1e-12), 1.0 / np.maximum(1.0 - star, 1e-12))
     drift = np.where((d < free) & (d > 0), d * bound, 0.0)  # change of D per unit of rise(C*) when a bound sets D
     inner = (free == d).astype(float) / size
     jac, soft_jac = [], []
     for move, star_move in ((slope * u, star_b), (-slope * b[:, None], star_mid)):
-        j = d[:, None] * problem.whiten(move - star_move[:, None]) + (drift * star_move)[:, None] * column
-        s = -root * d * star_move + drift * star_move * soft_column
-        share = (dot(column, j) + soft_column * s) * inner
-        jac.append(j - share[:, None] * column)
-        soft_jac.append(s - share * soft_column)
-    residual, soft = rest - d[:, None] * column, soft_rest - d * soft_column
-    return _Point(dot(residual, residual) + soft**2, residual, soft, (jac[0], jac[1]), (soft_jac[0], soft_jac[1]))
+        move -= star_move[:, None]
+        j, s = d[:, None] * problem.whiten(move), -root * d * star_move
+        share = drift * star_move - (dot(column, j) + soft_column * s) * inner
+        j += share[:, None] * column
+        jac.append(j)
+        soft_jac.append(s + share * soft_column)
+    return _Point(sse, residual, soft, tuple(jac), tuple(soft_jac))
 
 
-def _gain(problem: HeldProblem, b: Array, mid: Array, u: Array, rise: Array, slope: Array) -> _Point:
+def _gain(problem: HeldProblem, b: Array, mid: Array, u: Array, rise: Array, slope: Array, last: bool) -> _Point:
     assert problem.quantity.base is not None
     box = problem.curve.box
     top, base = _at(problem, problem.quantity.x, b, mid), _at(problem, problem.quantity.base, b, mid)
     span = np.maximum(top[0] - base[0], 1e-9)
     d = problem.value / span
     over = np.maximum(d - (box.high - box.low), 0.0)  # such a gain needs a rise beyond the box: priced out smoothly
-    column = problem.whiten(np.ones_like(problem.curve.x))
+    column = problem.ones
     rest = problem.whiten(problem.curve.y[0] - d[:, None] * rise)
     root = np.sqrt(problem.kappa)
     size = dot(column, column) + problem.kappa
     free = (dot(column, rest) + root * root * problem.curve.r0) / size
     r0 = clip(free, box.low, np.maximum(box.high - d, box.low))
+    residual, soft = rest - r0[:, None] * column, root * (problem.curve.r0 - r0)
+    sse = dot(residual, residual) + soft**2 + 1e3 * over**2
+    if last:
+        return _Point(sse, residual, soft)
     inner = (free == r0).astype(float) / size
     jac, soft_jac = [], []
     for k, move in enumerate((slope * u, -slope * b[:, None])):
@@ -157,6 +181,4 @@ def _gain(problem: HeldProblem, b: Array, mid: Array, u: Array, rise: Array, slo
         share = dot(column, j) * inner
         jac.append(j - share[:, None] * column)
         soft_jac.append(-share * root)
-    residual, soft = rest - r0[:, None] * column, root * (problem.curve.r0 - r0)
-    sse = dot(residual, residual) + soft**2 + 1e3 * over**2
-    return _Point(sse, residual, soft, (jac[0], jac[1]), (soft_jac[0], soft_jac[1]))
+    return _Point(sse, residual, soft, tuple(jac), tuple(soft_jac))

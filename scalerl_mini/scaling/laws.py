@@ -35,11 +35,16 @@ class Law:
 
 
 def _exp(u: Array) -> Array:
-    return np.exp(np.minimum(np.maximum(u, -_U_MAX), _U_MAX))
+    """A new array, worked on in place: temporaries cost more than the exponential."""
+    out = np.maximum(u, -_U_MAX, out=np.empty(np.shape(u)))
+    np.minimum(out, _U_MAX, out=out)
+    return np.exp(out, out=out)
 
 
 def _sigmoid(u: Array) -> Array:
-    return 1.0 / (1.0 + _exp(-u))
+    out = _exp(-u)
+    out += 1.0
+    return np.divide(1.0, out, out=out)
 
 
 def _sigmoid_both(u: Array) -> tuple[Array, Array]:

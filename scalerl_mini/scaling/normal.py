@@ -45,14 +45,26 @@ class Normal:
         return np.maximum(self.yy + fit, 0.0)
 
 
+class Whitener:
+    """AR(1) whitening for phi[M] (or one phi for all rows): independent innovations of equal variance."""
+
+    def __init__(self, phi: Array | float) -> None:
+        phi = np.atleast_1d(phi)
+        self._back, self._first = -phi[:, None], np.sqrt(1.0 - phi**2)
+
+    def __call__(self, v: Array) -> Array:
+        """v[M, n], or one row v[1, n] for every phi: [M, n]."""
+        out = np.empty((max(len(self._first), len(v)), v.shape[1]))
+        later = out[:, 1:]
+        np.multiply(v[:, :-1], self._back, out=later)
+        later += v[:, 1:]
+        np.multiply(v[:, 0], self._first, out=out[:, 0])
+        return out
+
+
 def whiten(v: Array, phi: Array | float) -> Array:
-    """AR(1) whitening of v[M, n] for phi[M] (or one phi): independent innovations of equal variance, [M, n]."""
-    phi = np.atleast_1d(np.asarray(phi, float))
-    out = np.empty((max(len(phi), len(v)), v.shape[1]))
-    np.multiply(v[:, :-1], -phi[:, None], out=out[:, 1:])
-    out[:, 1:] += v[:, 1:]
-    out[:, 0] = v[:, 0] * np.sqrt(1.0 - phi**2)
-    return out
+    """`Whitener` used once."""
+    return Whitener(phi)(v)
 
 
 def dot(p: Array, q: Array) -> Array:
@@ -66,13 +78,14 @@ def clip(v: Array, low: Array | float, high: Array | float) -> Array:
 
 
 def ar_product(v: Array, phi: Array) -> Array:
-    """P_phi v for a vector v[n] and phi[F]: [F, n]."""
-    v = np.asarray(v, float)
+    """P_phi v for a vector v[n] (or several, [..., n]) and phi[F]: [..., F, n]."""
+    v = np.asarray(v, float)[..., None, :]
     phi = np.atleast_1d(phi)[:, None]
-    out = (1.0 + phi**2) * v
-    out[:, [0, -1]] -= phi**2 * v[[0, -1]]
-    out[:, 1:] -= phi * v[:-1]
-    out[:, :-1] -= phi * v[1:]
+    square, moved = phi * phi, phi * v
+    out = (1.0 + square) * v
+    out[..., :: v.shape[-1] - 1] -= square * v[..., :: v.shape[-1] - 1]
+    out[..., 1:] -= moved[..., :-1]
+    out[..., :-1] -= moved[..., 1:]
     return out
 
 
@@ -87,16 +100,17 @@ def ar_square(s: Array, phi: Array) -> Array:
 
 def normal_equations(rise: Array, y: Array, phi: Array, kappa: Array | float = 0.0, r0: float = 0.0) -> Normal:
     """Normal equations for shapes `rise`[G, n] and scores y[n] (shifted), with a soft observation r0 of weight kappa[F]."""
-    ones = ar_product(np.ones_like(y), phi)
-    whitened = ar_product(y, phi)
-    kappa = np.broadcast_to(np.asarray(kappa, float), np.shape(np.atleast_1d(phi)))[:, None]
+    both = ar_product(np.stack([np.ones_like(y), y]), phi).reshape(-1, len(y))
+    many = len(both) // 2
+    across, own = both @ rise.T, both @ y
+    sums, kappa = both[:many].sum(1)[:, None], np.reshape(kappa, (-1, 1))
     return Normal(
-        m00=ones.sum(1)[:, None] + kappa,
-        m01=ones @ rise.T,
+        m00=sums + kappa,
+        m01=across[:many],
         m11=ar_square(rise, phi),
-        b0=(ones @ y)[:, None] + kappa * r0,
-        b1=whitened @ rise.T,
-        yy=(whitened @ y)[:, None] + kappa * r0**2,
+        b0=own[:many, None] + kappa * r0,
+        b1=across[many:],
+        yy=own[many:, None] + kappa * r0**2,
     )
 
 
@@ -107,14 +121,18 @@ def solve(eq: Normal, box: Box) -> tuple[Array, Array, Array]:
     det = np.where(good, det, 1.0)
     r0 = (eq.m11 * eq.b0 - eq.m01 * eq.b1) / det
     d = (eq.m00 * eq.b1 - eq.m01 * eq.b0) / det
-    bad = ~(good & (r0 >= box.low) & (d >= 0.0) & (r0 + d <= box.high))
-    if bad.any():
-        r0[bad], d[bad] = _on_edges(_select(eq, bad), box)
+    bad = np.flatnonzero(~(good & (r0 >= box.low) & (d >= 0.0) & (r0 + d <= box.high)))
+    if len(bad):
+        r0.ravel()[bad], d.ravel()[bad] = _on_edges(_select(eq, bad, r0.shape[1]), box)
     return r0, d, eq.sse(r0, d)
 
 
-def _select(eq: Normal, mask: Array) -> Normal:
-    return Normal(*(np.broadcast_to(v, mask.shape)[mask] for v in (eq.m00, eq.m01, eq.m11, eq.b0, eq.b1, eq.yy)))
+def _select(eq: Normal, flat: Array, columns: int) -> Normal:
+    """The equations at these places of the raveled [F, G], each [len(flat)]."""
+    row = flat // columns
+    m00, b0, yy = (v.ravel()[row] for v in (eq.m00, eq.b0, eq.yy))
+    m01, m11, b1 = (v.ravel()[flat] for v in (eq.m01, eq.m11, eq.b1))
+    return Normal(m00, m01, m11, b0, b1, yy)
 
 
 def _on_edges(eq: Normal, box: Box) -> tuple[Array, Array]:

@@ -13,7 +13,7 @@ from functools import cached_property
 import numpy as np
 
 from scalerl_mini.scaling.laws import Law
-from scalerl_mini.scaling.normal import Array, Box, clip, dot, whiten
+from scalerl_mini.scaling.normal import Array, Box, Whitener, clip, dot
 
 LOG_B_LIMITS = (float(np.log(0.2)), float(np.log(8.0)))  # covers every curve seen; B at 8 is a step, not a sigmoid
 
@@ -40,7 +40,12 @@ class Problem:
 
     def white(self, v: Array) -> Array:
         """v[M, n] in units of independent innovations."""
-        return v if self.phi is None else whiten(v, self.phi)
+        return v if self.phi is None else self._whitener(v)
+
+    @cached_property
+    def _whitener(self) -> Whitener:
+        assert self.phi is not None
+        return Whitener(self.phi)
 
     @cached_property
     def white_y(self) -> Array:
@@ -60,26 +65,27 @@ class Problem:
 
 @dataclass
 class Optimum:
-    """M fits, each array [M]; r0 relative to the box's shift. `h`, `g`: projected J'J (11, 12, 22) and J'residual."""
+    """M fits, each array [M]; r0 relative to the box's shift. `h`, `g`: projected J'J (11, 12, 22) and J'residual by
+    (log B, log C_mid); where B is held, those of log C_mid alone."""
 
     log_b: Array
     mid: Array
     r0: Array
     d: Array
     sse: Array
-    h: tuple[Array, Array, Array]
-    g: tuple[Array, Array]
+    h: tuple[Array, ...]
+    g: tuple[Array, ...]
 
 
 def polish(problem: Problem, log_b: Array, mid: Array, steps: int = 300, hold_b: bool = False,
            tolerance: float = 1e-15) -> Optimum:  # fmt: skip
     """Least squares from the given starts (log_b[M], mid[M]); `hold_b` moves C_mid alone. Stops when no sum of
     squares falls by more than `tolerance` of itself."""
-    at = evaluate(problem, np.asarray(log_b, float), np.asarray(mid, float))
+    at = evaluate(problem, np.asarray(log_b, float), np.asarray(mid, float), hold_b)
     damping = np.full(len(at.sse), 1e-3)
     for _ in range(steps):
         new_b, new_mid = _propose(problem, at, damping, hold_b)
-        new = evaluate(problem, new_b, new_mid)
+        new = evaluate(problem, new_b, new_mid, hold_b)
         better = new.sse < at.sse
         gain = np.where(better, at.sse - new.sse, 0.0)
         moved = np.abs(new_mid - at.mid) + np.abs(new_b - at.log_b)
@@ -97,28 +103,29 @@ def _merge(better: Array, new: Optimum, old: Optimum) -> Optimum:
     keep = {k: np.where(better, getattr(new, k), getattr(old, k)) for k in ("log_b", "mid", "r0", "d", "sse")}
     h = [np.where(better, a, b) for a, b in zip(new.h, old.h, strict=True)]
     g = [np.where(better, a, b) for a, b in zip(new.g, old.g, strict=True)]
-    return Optimum(**keep, h=(h[0], h[1], h[2]), g=(g[0], g[1]))
+    return Optimum(**keep, h=tuple(h), g=tuple(g))
 
 
 def _propose(problem: Problem, at: Optimum, damping: Array, hold_b: bool) -> tuple[Array, Array]:
     """Damped Gauss-Newton step, held at a limit that it would leave, and clipped."""
-    (h11, h12, h22), (g1, g2) = at.h, at.g
     low, high = problem.mid_limits
-    out2 = ((at.mid <= low) & (g2 < 0)) | ((at.mid >= high) & (g2 > 0))
-    g2 = np.where(out2, 0.0, g2)
-    c = h22 * (1.0 + damping) + 1e-30
+    c, g2 = at.h[-1] * (1.0 + damping) + 1e-30, at.g[-1]
     if hold_b:
         return at.log_b, clip(at.mid + clip(g2 / c, -2.0, 2.0), low, high)
-    out1 = ((at.log_b <= LOG_B_LIMITS[0]) & (g1 < 0)) | ((at.log_b >= LOG_B_LIMITS[1]) & (g1 > 0))
-    g1 = np.where(out1, 0.0, g1)
-    h12 = np.where(out1 | out2, 0.0, h12)
+    h11, h12, g1 = at.h[0], at.h[1], at.g[0]
+    low_b, high_b = LOG_B_LIMITS
+    if ((at.mid <= low) | (at.mid >= high) | (at.log_b <= low_b) | (at.log_b >= high_b)).any():
+        out2 = ((at.mid <= low) & (g2 < 0)) | ((at.mid >= high) & (g2 > 0))
+        out1 = ((at.log_b <= low_b) & (g1 < 0)) | ((at.log_b >= high_b) & (g1 > 0))
+        g1, g2 = np.where(out1, 0.0, g1), np.where(out2, 0.0, g2)
+        h12 = np.where(out1 | out2, 0.0, h12)
     a = h11 * (1.0 + damping) + 1e-30
     det = np.maximum(a * c - h12**2, 1e-60)
     new_b = at.log_b + clip((c * g1 - h12 * g2) / det, -1.0, 1.0)
-    return clip(new_b, *LOG_B_LIMITS), clip(at.mid + clip((a * g2 - h12 * g1) / det, -2.0, 2.0), low, high)
+    return clip(new_b, low_b, high_b), clip(at.mid + clip((a * g2 - h12 * g1) / det, -2.0, 2.0), low, high)
 
 
-def evaluate(problem: Problem, log_b: Array, mid: Array) -> Optimum:
+def evaluate(problem: Problem, log_b: Array, mid: Array, hold_b: bool = False) -> Optimum:
     """The linear part in closed form at the given shapes, with the curvature and slope that the next step needs."""
     b = np.exp(log_b)[:, None]
     u = b * (problem.x - mid[:, None])
@@ -128,8 +135,13 @@ def evaluate(problem: Problem, log_b: Array, mid: Array) -> Optimum:
     residual = problem.white_y - r0[:, None] * problem.ones - d[:, None] * column
     sse = dot(residual, residual) + problem.kappa * (problem.r0 - r0) ** 2
     pull = d[:, None] * slope
-    jac = problem.white(pull * u), problem.white(-b * pull)
-    return Optimum(log_b, mid, r0, d, sse, _gram(jac, free), (dot(jac[0], residual), dot(jac[1], residual)))
+    by_mid = _shadow(problem.white(-b * pull), free)
+    h22, g2 = _square(by_mid, free), dot(by_mid[0], residual)
+    if hold_b:
+        return Optimum(log_b, mid, r0, d, sse, (h22,), (g2,))
+    by_b = _shadow(problem.white(pull * u), free)
+    h = _square(by_b, free), _product(by_b, by_mid, free), h22
+    return Optimum(log_b, mid, r0, d, sse, h, (dot(by_b[0], residual), g2))
 
 
 def _linear(problem: Problem, column: Array):
@@ -162,23 +174,33 @@ def _edges(problem: Problem, column: Array, sums: tuple[Array, ...]) -> tuple[Ar
     low_d = clip((b1 - m01 * low) / np.maximum(m11, 1e-300), 0.0, high - low)
     high_r0 = (b0 - b1 - high * (m01 - m11)) / np.maximum(m00 - 2.0 * m01 + m11, 1e-300)
     high_r0 = clip(high_r0, low, high)
-    r0 = np.stack([flat, np.full_like(flat, low), high_r0])
-    d = np.stack([np.zeros_like(flat), low_d, high - high_r0])
-    sse = r0 * (m00 * r0 + 2.0 * (m01 * d - b0)) + d * (m11 * d - 2.0 * b1)
-    best = np.argmin(sse, axis=0)
-    every = np.arange(len(best))
-    r0, d = r0[best, every], d[best, every]
+    high_d = high - high_r0
+    on_flat = flat * (m00 * flat - 2.0 * b0)
+    on_low = low * (m00 * low + 2.0 * (m01 * low_d - b0)) + low_d * (m11 * low_d - 2.0 * b1)
+    on_high = high_r0 * (m00 * high_r0 + 2.0 * (m01 * high_d - b0)) + high_d * (m11 * high_d - 2.0 * b1)
+    least = np.minimum(np.minimum(on_flat, on_low), on_high)
+    first, second = on_flat <= least, on_low <= least
+    r0, d = np.where(first, flat, np.where(second, low, high_r0)), np.where(first, 0.0, np.where(second, low_d, high_d))
     corner = (r0 <= low) & (r0 + d >= high)
-    edge = np.where((best == 0)[:, None], problem.ones, np.where((best == 1)[:, None], column, problem.ones - column))
-    return r0, d, np.where(corner[:, None], 0.0, edge)
+    by_ones = ~corner & (
+        first | ~second
+    )  # R_0 moves along the edge; along the low one D moves, along the high one both
+    by_column = np.where(corner | first, 0.0, np.where(second, 1.0, -1.0))
+    return r0, d, by_ones[:, None] * problem.ones + by_column[:, None] * column
 
 
-def _gram(jac: tuple[Array, Array], free: tuple) -> tuple[Array, Array, Array]:
-    """J'J after projecting out the free linear directions: entries 11, 12, 22, each [M]."""
-    first, second, aa, ab, bb, det = free
-    j1, j2 = jac
-    p1, p2, q1, q2 = dot(first, j1), dot(first, j2), dot(second, j1), dot(second, j2)
-    h11 = dot(j1, j1) - (bb * p1 * p1 - 2.0 * ab * p1 * q1 + aa * q1 * q1) / det
-    h12 = dot(j1, j2) - (bb * p1 * p2 - ab * (p1 * q2 + q1 * p2) + aa * q1 * q2) / det
-    h22 = dot(j2, j2) - (bb * p2 * p2 - 2.0 * ab * p2 * q2 + aa * q2 * q2) / det
-    return np.maximum(h11, 0.0), h12, np.maximum(h22, 0.0)
+def _shadow(j: Array, free: tuple) -> tuple[Array, Array, Array]:
+    """A Jacobian column with its inner products with the two free linear directions."""
+    return j, dot(free[0], j), dot(free[1], j)
+
+
+def _product(one: tuple[Array, Array, Array], other: tuple[Array, Array, Array], free: tuple) -> Array:
+    """Inner product of two columns after projecting out the free linear directions: [M]."""
+    (j1, p1, q1), (j2, p2, q2), (aa, ab, bb, det) = one, other, free[2:]
+    return dot(j1, j2) - (bb * p1 * p2 - ab * (p1 * q2 + q1 * p2) + aa * q1 * q2) / det
+
+
+def _square(one: tuple[Array, Array, Array], free: tuple) -> Array:
+    """The same of a column with itself, never negative."""
+    (j, p, q), (aa, ab, bb, det) = one, free[2:]
+    return np.maximum(dot(j, j) - (bb * p * p - 2.0 * ab * p * q + aa * q * q) / det, 0.0)

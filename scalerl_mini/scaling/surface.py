@@ -55,9 +55,9 @@ class Surface:
     exact: Optimum  # plain least squares to the last digit
     dof: int
 
-    def excess(self, f: int) -> Array:
-        """Squared t statistic of every grid point against the best one, for phi number f: [G]."""
-        return self.dof * (self.sse[f] / self.least[f] - 1.0)
+    def excess(self, f: Array) -> Array:
+        """Squared t statistic of every grid point against the best one, for the phi numbers f: [len(f), G]."""
+        return self.dof * (self.sse[f] / self.least[f, None] - 1.0)
 
     def best_rise(self, x: float) -> Array:
         """Share of the rise at log compute x, in the best fit of each phi: [F]."""
