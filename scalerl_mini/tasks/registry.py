@@ -15,12 +15,14 @@ from scalerl_mini.tasks.arithmetic import Arithmetic
 from scalerl_mini.tasks.base import Task
 from scalerl_mini.tasks.jsonl import Jsonl
 from scalerl_mini.tasks.mathematics import Gsm8k, MathProblems
+from scalerl_mini.tasks.verifiers_tasksets import VerifiersTaskset
 
 BUILT_IN: dict[str, Callable[..., Task]] = {
     "arithmetic": Arithmetic,
     "jsonl": Jsonl,
     "math": MathProblems,
     "gsm8k": Gsm8k,
+    "verifiers": VerifiersTaskset,
 }
 
 

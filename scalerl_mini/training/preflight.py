@@ -114,7 +114,7 @@ def check_prompts(task: Task) -> None:
 def note_repeats(task: Task) -> None:
     """Say what a task dropped because it was there twice, or held out as well."""
     if repeats := getattr(task, "repeats", 0):
-        log.warning("task %s: %d prompts that were met twice, or are held out, were dropped", task.name, repeats)
+        log.warning("task %s: prompts dropped, met twice or also held out: %d", task.name, repeats)
 
 
 def check_lengths(task: Task, rollout: RolloutConfig, folder: Path, tokenizer: Tokenizer) -> None:

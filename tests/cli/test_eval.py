@@ -160,7 +160,7 @@ def test_repeated_prompts_are_said_before_a_run_and_before_an_evaluation(
     make_data(place / "data.jsonl")
     twice = (place / "data.jsonl").read_text()
     (place / "data.jsonl").write_text(twice + twice.splitlines()[0] + "\n")
-    said = "task jsonl: 1 prompts that were met twice, or are held out, were dropped"
+    said = "task jsonl: prompts dropped, met twice or also held out: 1"
     evaluated(capsys, MODEL, "--task", "jsonl", "--options", DATA, "--prompts", "1", "--samples", "1")
     assert caplog.messages == [said]
     settings = ("task.name=jsonl", f"task.options={DATA}", "evaluation.prompts=4", "pipeline.prompts_per_step=4")

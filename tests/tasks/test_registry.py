@@ -77,3 +77,9 @@ def test_an_unknown_option_is_explained_with_the_known_ones() -> None:
 def test_tasks_import_no_torch() -> None:
     code = "import sys, scalerl_mini.tasks; sys.exit('torch' in sys.modules or 'transformers' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_verifiers_without_its_package_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "verifiers", None)
+    with pytest.raises(UserError, match=r"needs verifiers 0.4 .*pip install 'scalerl-mini\[verifiers\]'"):
+        load_task("verifiers", environment="sums")
