@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import Any
 
@@ -30,8 +31,8 @@ class Line:
 
 @dataclass(frozen=True)
 class TaskResult:
-    """levels: in the order in which they are met; empty when all prompts have the same. summary: the figures that a run
-    writes into evals.jsonl, of these prompts."""
+    """levels: in the order of their names, numbers as numbers; empty when all prompts have the same. summary: the figures
+    that a run writes into evals.jsonl, of these prompts."""
 
     task: str
     options: dict[str, Any]
@@ -52,10 +53,15 @@ class TaskResult:
         summary: dict[str, Any],
     ) -> TaskResult:
         """rows: result rows, one a prompt. levels: of each prompt."""
-        labels = list(dict.fromkeys(levels))
+        labels = sorted(set(levels), key=_in_order)
         chosen = [(label, np.array([level == label for level in levels])) for label in labels if len(labels) > 1]
         by_level = [Line.of(label, rows[mask], ks) for label, mask in chosen]
         return cls(task, options, downstream, Line.of(ALL, rows, ks), by_level, summary)
+
+
+def _in_order(label: str) -> list[tuple[int, str]]:
+    """ "2 digits" before "10 digits": a sort key of texts and numbers in turn."""
+    return [(int(part), "") if part.isdecimal() else (-1, part) for part in re.split(r"(\d+)", label)]
 
 
 @dataclass(frozen=True)

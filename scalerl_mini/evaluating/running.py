@@ -126,6 +126,7 @@ def _settings(subject: Subject, samples: int) -> dict[str, object]:
         "engine": config.rollout.engine,
         "device": config.runtime.generator_devices[0],
         "dtype": config.model.dtype,
+        "chat_template": config.model.chat_template,
         "temperature": config.rollout.temperature,
         "max_new_tokens": config.rollout.max_new_tokens,
         "thinking_tokens": [interruption.min_tokens, interruption.max_tokens] if interruption.enabled else None,
