@@ -68,6 +68,7 @@ class _ChunkedLogprobs(torch.autograd.Function):
         ctx.options = temperature, fp32, chunk
         logprobs = torch.empty(len(targets), dtype=torch.float32, device=hidden.device)
         entropy = torch.empty_like(logprobs)
+        weight, bias = _cast(weight, bias, fp32)
         for start in range(0, len(targets), chunk):
             rows = slice(start, start + chunk)
             log_p = head_logits(hidden[rows], weight, bias, temperature, fp32).log_softmax(-1)
@@ -82,13 +83,13 @@ class _ChunkedLogprobs(torch.autograd.Function):
         hidden, weight, bias, targets = ctx.saved_tensors
         temperature, fp32, chunk = ctx.options
         work = torch.float32 if fp32 else hidden.dtype
-        matrix = weight.to(work)
+        matrix, offset = _cast(weight, bias, fp32)
         grad_hidden = torch.empty_like(hidden)
         grad_weight = torch.zeros(weight.shape, dtype=torch.float32, device=weight.device)
         grad_bias = None if bias is None else torch.zeros(bias.shape, dtype=torch.float32, device=weight.device)
         for start in range(0, len(targets), chunk):
             rows = slice(start, start + chunk)
-            grad_logits = head_logits(hidden[rows], weight, bias, temperature, fp32).softmax(-1).neg_()
+            grad_logits = head_logits(hidden[rows], matrix, offset, temperature, fp32).softmax(-1).neg_()
             grad_logits.scatter_add_(1, targets[rows, None], torch.ones_like(grad_logits[:, :1]))
             grad_logits *= grads[0][rows, None] / temperature
             grad_hidden[rows] = (grad_logits.to(work) @ matrix).to(hidden.dtype)
@@ -107,3 +108,8 @@ class _ChunkedLogprobs(torch.autograd.Function):
             None,
             None,
         )
+
+
+def _cast(weight: Tensor, bias: Tensor | None, fp32: bool) -> tuple[Tensor, Tensor | None]:
+    """Once for all chunks: the fp32 copy of a 16-bit head is as large as its gradient."""
+    return (weight.float(), None if bias is None else bias.float()) if fp32 else (weight, bias)
