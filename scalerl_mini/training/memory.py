@@ -3,6 +3,7 @@
     peak = what is always there (weights, masters, moments)
          + the larger of      backward   gradients so far + all activations + what the head or a layer works with
                               update     all gradients + AdamW's temporaries
+         + what the heap keeps of freed blocks (on the CPU, without checkpointing; `training.heap`)
 
 For batches whose completions all reach the limit; shorter ones need less. Python, torch and what lies in shared memory are
 not counted. Activations are counted tensor by tensor (`training.activations`); the figures were compared with measured peaks
@@ -17,6 +18,7 @@ from scalerl_mini.config import Config
 from scalerl_mini.policy.head import CHUNK_ELEMENTS
 from scalerl_mini.policy.model import Policy
 from scalerl_mini.training.activations import FP32, Shape
+from scalerl_mini.training.heap import KEPT_SHARE
 
 MIB = 1024**2
 
@@ -33,7 +35,9 @@ class Estimate:
 
     def __str__(self) -> str:
         listed = ", ".join(f"{name} {size / MIB:.1f}" for name, size in self.parts.items() if size)
-        return f"memory: at most about {self.peak / MIB:.0f} MiB for the trainer ({listed}), Python and torch not counted"
+        return (
+            f"memory: at most about {self.peak / MIB:.0f} MiB for the trainer ({listed}), Python and torch not counted"
+        )
 
 
 @dataclass(frozen=True)
@@ -80,8 +84,10 @@ def estimate(policy: Policy, config: Config, prompt_tokens: int) -> Estimate:
         "activations": shape.kept(load.tokens, load.tokens, load.targets, checkpointing),
         "working": max(_head(shape, load, config), _layer(shape, load, checkpointing)),
     }
-    update = {"gradients": FP32 * parameters, "working": _adamw(sizes, str(policy.device.type))}
-    return Estimate(always | max(backward, update, key=lambda parts: sum(parts.values())))
+    update = {"gradients": FP32 * parameters, "working": _adamw(sizes, policy.device.type)}
+    peak = max(backward, update, key=lambda parts: sum(parts.values()))
+    kept = 0 if checkpointing or policy.device.type != "cpu" else round(KEPT_SHARE * sum(peak.values()))
+    return Estimate(always | peak | {"heap": kept})
 
 
 def _head(shape: Shape, load: Load, config: Config) -> int:

@@ -40,6 +40,7 @@ from scalerl_mini.training import garbage
 from scalerl_mini.training.checkpoint import read_state, restore_optimizer
 from scalerl_mini.training.compute import ComputeMeter, multiplied_parameters
 from scalerl_mini.training.evaluator import Evaluator
+from scalerl_mini.training.heap import give_back_freed_blocks
 from scalerl_mini.training.learner import Learner
 from scalerl_mini.training.memory import estimate
 from scalerl_mini.training.optimizer import Optimizer
@@ -131,6 +132,8 @@ class Side:
 def run_trainer(spec: RunSpec) -> None:
     """Main function of the trainer process."""
     control = Control.attach(spec.control)
+    if spec.config.training.gradient_checkpointing and spec.config.runtime.trainer_device == "cpu":
+        give_back_freed_blocks()
     side = Side.build(spec, "trainer")
     trainer = build_trainer(spec, side, control)
     logger.info("%s", estimate(side.policy, spec.config, side.prompt_tokens))

@@ -1,8 +1,8 @@
 """The printed memory estimate against the measured peak of a trainer's steps, each configuration in a process of its own.
 
-    python -m tests.bench.bench_memory [--short]
+    python -m tests.bench.bench_memory [--only WORDS]
 
-A random model is written to a folder; the process loads torch, takes one step with a model of one tiny layer so that all
+A random model is written to a folder; the process loads torch, takes two steps with a model of one tiny layer so that all
 libraries are warm, and notes its resident memory. Then it loads the model as the trainer does, takes two steps on batches
 whose completions all reach the limit (the second has the optimiser's moments from the start), and reads the high-water mark
 of its resident memory. What the steps took above the start is compared with the estimate. The shared memory of the weight
@@ -35,8 +35,20 @@ class Case:
     settings: tuple[str, ...] = ()
 
 
-SMALL = {"hidden_size": 512, "intermediate_size": 1536, "num_attention_heads": 8, "num_key_value_heads": 4, "head_dim": 64}
-WIDE = {"hidden_size": 768, "intermediate_size": 3072, "num_attention_heads": 12, "num_key_value_heads": 12, "head_dim": 64}
+SMALL = {
+    "hidden_size": 512,
+    "intermediate_size": 1536,
+    "num_attention_heads": 8,
+    "num_key_value_heads": 4,
+    "head_dim": 64,
+}
+WIDE = {
+    "hidden_size": 768,
+    "intermediate_size": 3072,
+    "num_attention_heads": 12,
+    "num_key_value_heads": 12,
+    "head_dim": 64,
+}
 LONG = (
     "rollout.max_new_tokens=384",
     "rollout.group_size=4",
@@ -51,8 +63,16 @@ CASES = (
     Case("Qwen3 33 M, checkpointing", {**SMALL, "vocab_size": 8192}, (*LONG, "training.gradient_checkpointing=true")),
     Case("Qwen3 33 M, one micro-batch", {**SMALL, "vocab_size": 8192}, (*LONG, "training.micro_batch_tokens=4096")),
     Case("Llama 77 M, fp32", {**WIDE, "vocab_size": 4096, "family": "llama", "num_hidden_layers": 6}, LONG),
-    Case("Qwen2 80k vocabulary, tied, fp32", {**SMALL, "vocab_size": 80_000, "family": "qwen2", "num_hidden_layers": 4, "tie_word_embeddings": True}, LONG),
-    Case("Qwen2 80k vocabulary, bf16", {**SMALL, "vocab_size": 80_000, "family": "qwen2", "num_hidden_layers": 4}, (*LONG, "model.dtype=bfloat16")),
+    Case(
+        "Qwen2 80k vocabulary, tied, fp32",
+        {**SMALL, "vocab_size": 80_000, "family": "qwen2", "num_hidden_layers": 4, "tie_word_embeddings": True},
+        LONG,
+    ),
+    Case(
+        "Qwen2 80k vocabulary, bf16",
+        {**SMALL, "vocab_size": 80_000, "family": "qwen2", "num_hidden_layers": 4},
+        (*LONG, "model.dtype=bfloat16"),
+    ),
 )
 
 
@@ -80,6 +100,7 @@ def measured(folder: Path, settings: tuple[str, ...]) -> dict[str, float]:
 
     from scalerl_mini.config import load_config
     from scalerl_mini.policy import Policy
+    from scalerl_mini.training.heap import give_back_freed_blocks
     from scalerl_mini.training.learner import Learner
     from scalerl_mini.training.memory import estimate
     from scalerl_mini.training.optimizer import Optimizer
@@ -88,6 +109,8 @@ def measured(folder: Path, settings: tuple[str, ...]) -> dict[str, float]:
 
     torch.set_num_threads(1)
     config = load_config(None, settings)
+    if config.training.gradient_checkpointing:
+        give_back_freed_blocks()
 
     def steps(policy: Policy) -> None:
         if config.training.gradient_checkpointing:
@@ -103,7 +126,7 @@ def measured(folder: Path, settings: tuple[str, ...]) -> dict[str, float]:
     parameters = sum(tensor.numel() for tensor in policy.named_tensors().values())
     steps(policy)
     found = estimate(policy, config, PROMPT_TOKENS)
-    return {"measured": (_resident("VmHWM") - start) / MIB, "estimate": found.peak / MIB, "parameters": parameters, "line": str(found)}
+    return {"measured": (_resident("VmHWM") - start) / MIB, "estimate": found.peak / MIB, "parameters": parameters}
 
 
 def _resident(key: str) -> int:
@@ -122,20 +145,26 @@ def in_a_process(case: Case) -> dict[str, float]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--build", nargs=2)
-    parser.add_argument("--measure", nargs="+")
-    parser.add_argument("--only", default="")
+    parser.add_argument("--build", nargs=2, help=argparse.SUPPRESS)
+    parser.add_argument("--measure", nargs="+", help=argparse.SUPPRESS)
+    parser.add_argument("--only", default="", help="cases whose name holds this")
     options = parser.parse_args()
     if options.build:
         print(build(json.loads(options.build[0]), Path(options.build[1])))
-    elif options.measure:
+        return
+    if options.measure:
         print(json.dumps(measured(Path(options.measure[0]), tuple(options.measure[1:]))))
-    else:
-        for case in CASES:
-            if options.only in case.name:
-                found = in_a_process(case)
-                gap = found["estimate"] / found["measured"] - 1
-                print(f"| {case.name} | {found['parameters'] / 1e6:.1f} M | {found['estimate']:.0f} | {found['measured']:.0f} | {gap:+.1%} |", found['line'], flush=True)
+        return
+    print("| configuration | parameters | estimate MiB | measured MiB | estimate / measured |\n|---|---|---|---|---|")
+    missed = []
+    for case in CASES:
+        if options.only in case.name:
+            found = in_a_process(case)
+            gap = found["estimate"] / found["measured"] - 1
+            sizes = f"{found['parameters'] / 1e6:.1f} M | {found['estimate']:.0f} | {found['measured']:.0f}"
+            print(f"| {case.name} | {sizes} | {gap:+.1%} |", flush=True)
+            missed += [case.name] if abs(gap) > TOLERANCE else []
+    sys.exit(f"more than {TOLERANCE:.0%} off: {', '.join(missed)}" if missed else 0)
 
 
 if __name__ == "__main__":
