@@ -148,7 +148,7 @@ def main() -> None:
     parser.add_argument("--warm-up", type=int, default=2000, help="steps before the first look that counts")
     parser.add_argument("--every", type=int, default=25, help="steps between two looks")
     parser.add_argument(
-        "--allowed", type=float, default=16.0, help="bytes a step that a process may grow: four pages in 1000 steps"
+        "--allowed", type=float, default=32.0, help="bytes a step that a process may grow: eight pages in 1000 steps"
     )
     parser.add_argument("--leak", type=int, default=0, help="bytes a step that the trainer keeps")
     options = parser.parse_args()
