@@ -16,6 +16,7 @@ _FULL = (
     "completions are sampled from the full distribution: the trainer scores every token under it, so with {key} the "
     "importance ratio would be wrong; rollout.temperature is applied on both sides"
 )
+LEAST_EPS_8BIT = 1e-8
 NO_SUCH_KEY = {
     "rollout": {key: _FULL.format(key=key) for key in ("top_p", "top_k", "min_p", "repetition_penalty")},
     "model": {
@@ -69,9 +70,29 @@ def _budget_without_interruption(config: Config) -> str | None:
     )
 
 
+def _adapters_without_rank(config: Config) -> str | None:
+    fields = type(config.model).model_fields
+    changed = [key for key in ("lora_alpha", "lora_targets") if getattr(config.model, key) != fields[key].default]
+    if config.model.lora_rank or not changed:
+        return None
+    return f"model.{changed[0]} does nothing while model.lora_rank = 0; set a rank, or leave it away"
+
+
+def _tiny_epsilon_of_8_bit_moments(config: Config) -> str | None:
+    training = config.training
+    if training.optimizer == "adamw" or training.eps >= LEAST_EPS_8BIT:
+        return None
+    return (
+        f"training.eps = {training.eps:g} is too small for training.optimizer = 'adamw_8bit': a second moment that is "
+        f"rounded to 0 would make a huge step; set it to {LEAST_EPS_8BIT:g} or more"
+    )
+
+
 RULES: tuple[Callable[[Config], str | None], ...] = (
     _penalty_beyond_the_limit,
     _cap_without_correction,
     _masks_within_a_sequence_ratio,
     _budget_without_interruption,
+    _adapters_without_rank,
+    _tiny_epsilon_of_8_bit_moments,
 )

@@ -37,6 +37,9 @@ CONTRADICTIONS = [
     (("objective.loss=gspo", "objective.correction=mask"), r"'mask' acts on token ratios, .*'gspo' has one"),
     (("objective.correction_cap=3.0",), r"correction_cap = 3 caps nothing while objective\.correction = 'none'"),
     (("objective.constants.eps=0.2",), r"loss 'cispo' has no constant 'eps'; it has: eps_max"),
+    # adapters that are not there, 8-bit moments that divide by nothing
+    (("model.lora_alpha=16.0",), r"model\.lora_alpha does nothing while model\.lora_rank = 0"),
+    (("training.optimizer=adamw_8bit",), r"training\.eps = 1e-10 is too small .*set it to 1e-08 or more"),
     # replacing flat groups that are not dropped
     (("objective.refill_rounds=2", "objective.zero_variance_filter=false"), r"needs zero_variance_filter = true"),
     # a downstream budget that nothing would enforce, does not fit, or a downstream task that is trained

@@ -24,6 +24,15 @@ class ModelConfig(Group):
         "both", description="Which side computes logits in fp32 (paper section 3); true is both, false is none."
     )
 
+    lora_rank: int = Field(
+        0, ge=0, description="Rank of LoRA adapters, which alone are trained then (extra lora); 0 trains all weights."
+    )
+    lora_alpha: float = Field(
+        32.0, gt=0, description="Scale of the adapters: alpha / rank times their product is added."
+    )
+    lora_targets: str = Field(
+        "all-linear", description="Layers with an adapter: all-linear (but the head), or names as q_proj,v_proj."
+    )
     chat_template: bool = Field(
         False, description="Ask each prompt as the user's message in the model's chat template; false: as it stands."
     )
@@ -194,6 +203,9 @@ class PipelineConfig(Group):
 class TrainingConfig(Group):
     """Optimiser and schedule (paper section 4)."""
 
+    optimizer: Literal["adamw", "adamw_8bit"] = Field(
+        "adamw", description="adamw, or adamw_8bit: moments in 8 bits by bitsandbytes (extra optim8bit)."
+    )
     steps: int = Field(300, ge=1, description="Optimiser steps of the run (paper: 7400).")
     lr: float = Field(1e-4, gt=0, description="Learning rate after warm-up, constant (paper: 5e-7).")
     warmup_steps: int = Field(10, ge=0, description="Linear warm-up (paper: 100).")

@@ -85,7 +85,8 @@ class _ChunkedLogprobs(torch.autograd.Function):
         work = torch.float32 if fp32 else hidden.dtype
         matrix, offset = _cast(weight, bias, fp32)
         grad_hidden = torch.empty_like(hidden)
-        grad_weight = torch.zeros(weight.shape, dtype=torch.float32, device=weight.device)
+        trained = ctx.needs_input_grad[1]  # frozen under LoRA adapters
+        grad_weight = torch.zeros(weight.shape if trained else 0, dtype=torch.float32, device=weight.device)
         grad_bias = None if bias is None else torch.zeros(bias.shape, dtype=torch.float32, device=weight.device)
         for start in range(0, len(targets), chunk):
             rows = slice(start, start + chunk)
@@ -93,15 +94,17 @@ class _ChunkedLogprobs(torch.autograd.Function):
             grad_logits.scatter_add_(1, targets[rows, None], torch.ones_like(grad_logits[:, :1]))
             grad_logits *= grads[0][rows, None] / temperature
             grad_hidden[rows] = (grad_logits.to(work) @ matrix).to(hidden.dtype)
-            if work == torch.float32:  # in place: a [V, D] product of its own costs more than the matrix product
+            if (
+                trained and work == torch.float32
+            ):  # in place: a [V, D] product of its own costs more than the matrix product
                 grad_weight.addmm_(grad_logits.T, hidden[rows].float())
-            else:
+            elif trained:
                 grad_weight += (grad_logits.to(work).T @ hidden[rows].to(work)).float()
             if grad_bias is not None:
                 grad_bias += grad_logits.sum(0)
         return (
             grad_hidden,
-            grad_weight.to(weight.dtype),
+            grad_weight.to(weight.dtype) if trained else None,
             None if bias is None or grad_bias is None else grad_bias.to(bias.dtype),
             None,
             None,

@@ -10,10 +10,12 @@ from __future__ import annotations
 
 import json
 import logging
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors.torch import load_file, save_file
 from torch import Tensor
 from transformers import AutoModelForCausalLM, AutoTokenizer
 from transformers.modeling_layers import GradientCheckpointingLayer
@@ -22,9 +24,11 @@ from scalerl_mini.chat import chat_ids
 from scalerl_mini.errors import UserError
 from scalerl_mini.model_folder import check_model_folder
 from scalerl_mini.policy.head import head_logits, token_logprobs
+from scalerl_mini.policy.lora import Adapters, published_names
 from scalerl_mini.policy.ragged_attention import ATTENTION_NAME, DecodeStep, PackedSequences
 
 logger = logging.getLogger(__name__)
+ADAPTERS = "lora.safetensors"
 
 
 class Policy:
@@ -42,6 +46,7 @@ class Policy:
         self.head_weight, self.head_bias = head.weight, getattr(head, "bias", None)
         self.body = model.base_model
         self.config = model.config
+        self.adapters: Adapters | None = None
 
     @classmethod
     def load(
@@ -139,13 +144,45 @@ class Policy:
         for layer in layers:
             layer.training = True
 
+    def add_adapters(self, rank: int, alpha: float, targets: str, seed: int) -> None:
+        """From now on only LoRA adapters are trained (`policy.lora`); what the policy computes stays the same at first."""
+        self.adapters = Adapters(self.model, rank, alpha, targets, seed)
+
+    def restore_adapters(self, folder: Path) -> None:
+        """Go on with the adapters of a folder that `save` has written."""
+        assert self.adapters is not None
+        self.adapters.restore(load_file(folder / ADAPTERS))
+
     def named_tensors(self) -> dict[str, Tensor]:
-        """Every parameter once, by name; tied weights appear under one name and stay tied."""
-        return dict(self.model.named_parameters())
+        """Every parameter once, by name; tied weights appear under one name and stay tied. Of a model with adapters: the
+        frozen ones, under the names of the model without them; `merged` is what others should see."""
+        tensors = dict(self.model.named_parameters())
+        return published_names(tensors) if self.adapters else tensors
+
+    def trained_tensors(self) -> dict[str, Tensor]:
+        """What the optimiser changes: every parameter, or the adapters alone."""
+        return self.adapters.trained if self.adapters else self.named_tensors()
+
+    @property
+    def adapted(self) -> Collection[str]:
+        """Names of the weights that have an adapter."""
+        return self.adapters.layers if self.adapters else ()
+
+    def merged(self, name: str, tensor: Tensor) -> Tensor:
+        """The tensor of that name as it is published: with its adapter, if it has one."""
+        return self.adapters.merged(name) if self.adapters and name in self.adapted else tensor
 
     def save(self, folder: Path) -> None:
-        """Write a plain Hugging Face folder (safetensors, config, tokenizer), loadable without this package."""
-        self.model.save_pretrained(folder)
+        """Write a plain Hugging Face folder (safetensors, config, tokenizer), loadable without this package. Adapters are
+        merged into it, and written beside it for `restore_adapters`."""
+        if self.adapters:
+            whole = published_names(self.model.state_dict())
+            self.model.save_pretrained(
+                folder, state_dict={name: self.merged(name, tensor) for name, tensor in whole.items()}
+            )
+            save_file({name: tensor.detach() for name, tensor in self.adapters.trained.items()}, folder / ADAPTERS)
+        else:
+            self.model.save_pretrained(folder)
         self.tokenizer.save_pretrained(folder)
         config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
         config.pop("_attn_implementation", None)

@@ -7,6 +7,7 @@ values, P the places of the padded layout inside attention):
     norms of q and k      the same over Q and K, where the model has them (Qwen3); their output is not kept
     attention             q, k, v before padding; padded q, k, v (keys repeated for each query head) and output, P each;
                           the log-sum-exp in fp32; what the output projection reads
+    adapters              what the first of the two matrices gives; norms then keep no normalised tensor
     MLP                   gate, its activation, up, and their product, which the down projection reads
 
 `tests/training/test_memory.py` counts the same through `torch.autograd.graph.saved_tensors_hooks`.
@@ -25,7 +26,8 @@ INDEX = 8  # bytes of an int64
 
 @dataclass(frozen=True)
 class Shape:
-    """What of a model decides its activations. size: bytes of a number of the body."""
+    """What of a model decides its activations. size: bytes of a number of the body. frozen: only adapters are trained, of
+    ranks that add up to `adapters`."""
 
     layers: int
     hidden: int
@@ -36,6 +38,8 @@ class Shape:
     vocabulary: int
     norms_heads: bool
     size: int
+    frozen: bool
+    adapters: int
 
     @classmethod
     def of(cls, policy: Policy) -> Shape:
@@ -53,11 +57,14 @@ class Shape:
             vocabulary=policy.head_weight.shape[0],
             norms_heads=any(name.endswith("q_norm.weight") for name in policy.named_tensors()),
             size=policy.head_weight.element_size(),
+            frozen=policy.adapters is not None,
+            adapters=policy.adapters.ranks if policy.adapters else 0,
         )
 
     def norm(self, width: int, groups: int = 1) -> int:
         """Kept of one token by an RMSNorm over `width` numbers in `groups` groups, its output not counted."""
-        return (FP32 + self.size) * width + FP32 * groups
+        normalised = 0 if self.frozen else self.size  # read by the gradient of the norm's own weight
+        return (FP32 + normalised) * width + FP32 * groups
 
     def layer(self, tokens: int, places: int) -> int:
         """Kept by one layer."""
@@ -78,4 +85,5 @@ class Shape:
     def kept(self, tokens: int, places: int, targets: int, checkpointing: bool) -> int:
         """All that is kept at the end of the forward pass; with checkpointing, of layers their inputs only."""
         a_layer = tokens * self.size * self.hidden if checkpointing else self.layer(tokens, places)
-        return self.layers * a_layer + self.ends(tokens, targets)
+        inside_adapters = 0 if checkpointing else tokens * self.size * self.adapters
+        return self.layers * a_layer + inside_adapters + self.ends(tokens, targets)

@@ -31,11 +31,13 @@ def multiplied_parameters(policy: Policy) -> int:
 class ComputeMeter:
     """Running totals of one run; `state` and `restore` carry them over a resume.
 
-    devices: processes that hold a device, generators and trainer. parameters: see `multiplied_parameters`.
+    devices: processes that hold a device, generators and trainer. parameters: see `multiplied_parameters`. passes: of 2
+    FLOPs a parameter and trained token: forward, gradient of activations, and of weights unless they are frozen.
     """
 
     devices: int
     parameters: int
+    passes: int = 3
     flops: float = 0.0
     generated_tokens: int = 0
     trained_tokens: int = 0
@@ -62,7 +64,7 @@ class ComputeMeter:
         generated = int(batch.lengths.sum())
         self.generated_tokens += generated
         self.trained_tokens += trained_tokens
-        self.flops += 2.0 * self.parameters * (generated + batch.prompt_tokens + 3 * forward_tokens)
+        self.flops += 2.0 * self.parameters * (generated + batch.prompt_tokens + self.passes * forward_tokens)
 
     def add_discarded(self, generated_tokens: int, prompt_tokens: int) -> None:
         """Count a group that was sampled and then replaced by dynamic sampling."""

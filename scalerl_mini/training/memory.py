@@ -21,6 +21,7 @@ from scalerl_mini.training.activations import FP32, Shape
 from scalerl_mini.training.heap import KEPT_SHARE
 
 MIB = 1024**2
+LEAST_8BIT = 4096  # numbers of a parameter whose moments bitsandbytes keeps in 8 bits
 
 
 @dataclass(frozen=True)
@@ -68,14 +69,15 @@ class Load:
 
 def estimate(policy: Policy, config: Config, prompt_tokens: int) -> Estimate:
     """The trainer's peak. prompt_tokens: length of the longest prompt."""
-    tensors = policy.named_tensors().values()
-    sizes = [tensor.numel() for tensor in tensors]
-    weights, parameters = sum(tensor.nbytes for tensor in tensors), sum(sizes)
+    tensors = policy.named_tensors()
+    sizes = [tensor.numel() for tensor in policy.trained_tensors().values()]
+    parameters = sum(sizes)
     rounded = policy.body.dtype.itemsize < FP32  # then masters, and gradients of theirs, are fp32 copies
     always = {
-        "weights": weights,
+        "weights": sum(parameter.nbytes for parameter in policy.model.parameters()),
+        "merged": sum(tensors[name].nbytes for name in policy.adapted),  # what is published, beside what is trained
         "masters": FP32 * parameters if rounded else 0,
-        "optimiser": 2 * FP32 * parameters,
+        "optimiser": sum(map(_moments_8bit if config.training.optimizer == "adamw_8bit" else _moments, sizes)),
     }
     load, shape = Load.of(config, prompt_tokens), Shape.of(policy)
     checkpointing = config.training.gradient_checkpointing
@@ -94,7 +96,7 @@ def _head(shape: Shape, load: Load, config: Config) -> int:
     """Logits of a chunk and their gradient, the gradients of weight and hidden states, and an fp32 copy of a 16-bit head."""
     chunk = FP32 * min(max(CHUNK_ELEMENTS, shape.vocabulary), load.targets * shape.vocabulary)
     weight = FP32 * shape.vocabulary * shape.hidden
-    copies = 1 + (shape.size < FP32)
+    copies = (not shape.frozen) + (shape.size < FP32)
     return 2 * chunk + copies * weight + load.targets * shape.size * shape.hidden
 
 
@@ -102,6 +104,15 @@ def _layer(shape: Shape, load: Load, checkpointing: bool) -> int:
     """Gradients of the two halves of the MLP and of the hidden states; with checkpointing, also what the layer kept."""
     inside = shape.layer(load.tokens, load.tokens) if checkpointing else 0
     return inside + load.tokens * shape.size * (2 * shape.intermediate + shape.hidden)
+
+
+def _moments(size: int) -> int:
+    return 2 * FP32 * size
+
+
+def _moments_8bit(size: int) -> int:
+    """A byte a number, an fp32 scale a block of 256 and a table of 256 fp32 numbers; small parameters stay in fp32."""
+    return 2 * (size + FP32 * (size // 256 + 256)) if size >= LEAST_8BIT else _moments(size)
 
 
 def _adamw(sizes: list[int], device: str) -> int:

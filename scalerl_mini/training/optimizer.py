@@ -1,4 +1,4 @@
-"""AdamW with fp32 master weights, linear warm-up, gradient clipping (paper section 4) and a loss scale for fp16.
+"""AdamW with fp32 masters and moments in fp32 or 8 bits, linear warm-up, gradient clipping (paper section 4), an fp16 scale.
 
 With a bf16 or fp16 body the optimiser updates fp32 copies and rounds them back after each step: at learning rates of 5e-7 an
 update of a bf16 weight would be rounded away. Gradients of micro-batches are summed in fp32 for the same reason: the small
@@ -36,8 +36,12 @@ class Optimizer:
             name: parameter if parameter.dtype == torch.float32 else parameter.detach().float().requires_grad_()
             for name, parameter in parameters.items()
         }
-        self.adamw = torch.optim.AdamW(
-            self.masters.values(), lr=config.lr, betas=config.betas, eps=config.eps, weight_decay=config.weight_decay
+        self.adamw = _adamw(config)(
+            list(self.masters.values()),
+            lr=config.lr,
+            betas=config.betas,
+            eps=config.eps,
+            weight_decay=config.weight_decay,
         )
         self.updates = self.overflows = 0
         first = next(iter(parameters.values()))
@@ -110,13 +114,13 @@ class Optimizer:
 
     def tensors(self) -> dict[str, Tensor]:
         """Moments and, for a bf16 or fp16 body, masters, as named tensors for a safetensors file."""
-        state = self.adamw.state_dict()["state"]
         out: dict[str, Tensor] = {}
-        for index, (name, master) in enumerate(self.masters.items()):
+        for name, master in self.masters.items():
             if master is not self.parameters[name]:
                 out[f"master.{name}"] = master.detach()
-            for key, value in state.get(index, {}).items():
-                out[f"{key}.{name}"] = value
+            for key, value in self.adamw.state.get(master, {}).items():
+                shared = key.startswith("qmap")  # one table for all, where a file must have one each
+                out[f"{key}.{name}"] = value.clone() if shared else torch.as_tensor(value)  # steps may be an int
         return out
 
     def scaler_state(self) -> dict[str, Any]:
@@ -132,12 +136,31 @@ class Optimizer:
     @torch.no_grad()
     def restore(self, tensors: dict[str, Tensor], updates: int) -> None:
         """Continue from `tensors()` after `updates` updates."""
-        state: dict[int, dict[str, Tensor]] = {}
-        for index, (name, master) in enumerate(self.masters.items()):
+        for name, master in self.masters.items():
             if f"master.{name}" in tensors:
                 master.copy_(tensors[f"master.{name}"])
-            keys = [key for key in ("step", "exp_avg", "exp_avg_sq") if f"{key}.{name}" in tensors]
+            keys = [key for key in dict.fromkeys(_FP32_STATE + _8BIT_STATE) if f"{key}.{name}" in tensors]
             if keys:
-                state[index] = {key: tensors[f"{key}.{name}"] for key in keys}
-        self.adamw.load_state_dict({"state": state, "param_groups": self.adamw.state_dict()["param_groups"]})
+                self.adamw.state[master] = {key: _placed(key, tensors[f"{key}.{name}"], master) for key in keys}
+                if "state1" in keys:
+                    self.adamw.state[master]["step"] = int(tensors[f"step.{name}"])
         self.updates = updates
+
+
+# What AdamW keeps of a parameter. bitsandbytes' keeps parameters below 4096 numbers in fp32, and those without a scale.
+_FP32_STATE = ("step", "exp_avg", "exp_avg_sq")
+_8BIT_STATE = ("step", "state1", "state2", "qmap1", "qmap2", "absmax1", "absmax2")
+
+
+def _adamw(config: TrainingConfig) -> Any:
+    """The class of the chosen optimiser."""
+    if config.optimizer == "adamw":
+        return torch.optim.AdamW
+    from bitsandbytes.optim import AdamW8bit
+
+    return AdamW8bit
+
+
+def _placed(key: str, tensor: Tensor, master: Tensor) -> Tensor:
+    """Where AdamW wants it: beside the master, but the count of steps on the CPU."""
+    return tensor if key == "step" else tensor.to(master.device)

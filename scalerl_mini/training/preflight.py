@@ -18,6 +18,7 @@ from scalerl_mini.gpu import ask_gpus
 from scalerl_mini.model_folder import check_model_folder, read_json
 from scalerl_mini.rollout.vllm_package import check_heads, check_vllm
 from scalerl_mini.tasks import Task, load_task
+from scalerl_mini.training.extras import check_packages
 from scalerl_mini.training.placement import check_placement
 
 MODELS = Path(__file__).parents[1] / "models"
@@ -29,6 +30,7 @@ DOWNLOAD = ("*.safetensors", "*.json", "*.txt", "*.model", "*.jinja")
 def preflight(config: Config) -> Path:
     """Check a configuration against its model and task; returns the model's folder. Raises UserError."""
     _check_slots(config)
+    check_packages(config)
     if config.rollout.engine == "vllm":
         for device in config.runtime.generator_devices:
             check_vllm(device)

@@ -75,9 +75,11 @@ class Side:
         device = _device(config, side, number)
         policy_device = "cpu" if side == "generator" and config.rollout.engine == "vllm" else device
         _prepare_torch(config, policy_device)
-        folder = spec.model if side == "trainer" else spec.start_model  # a generator's weights come by the channel
-        model = config.model
+        model, trains = config.model, side == "trainer"
+        folder = spec.model if trains else spec.start_model  # a generator's weights come by the channel
         policy = Policy.load(folder, model.dtype, policy_device, model.fp32_head_of(side), model.chat_template)
+        if trains and model.lora_rank:
+            policy.add_adapters(model.lora_rank, model.lora_alpha, model.lora_targets, config.seed)
         task = load_task(config.task.name, **config.task.options)
         interruption = build_interruption(config.rollout, policy)
         train_grader, held_out_grader = make_graders(task, config.task)
@@ -152,9 +154,11 @@ def build_trainer(spec: RunSpec, side: Side, control: Control) -> Trainer:
     folder = RunFolder(spec.folder)
     if config.training.gradient_checkpointing:
         policy.checkpoint_activations()
-    optimizer = Optimizer(policy.named_tensors(), config.training)
+    optimizer = Optimizer(policy.trained_tensors(), config.training)
     curriculum = Curriculum(len(side.train_prompts), config.seed, config.objective.no_positive_resampling)
-    meter = ComputeMeter(len(config.runtime.generator_devices) + 1, multiplied_parameters(policy))
+    meter = ComputeMeter(
+        len(config.runtime.generator_devices) + 1, multiplied_parameters(policy), passes=2 if policy.adapters else 3
+    )
     outstanding: dict[int, tuple[int, int]] = {}
     learner = Learner(policy, optimizer, config, _reference(spec))
     evaluated = [row["policy_version"] for row in read_rows(folder.evals)]
@@ -166,6 +170,8 @@ def build_trainer(spec: RunSpec, side: Side, control: Control) -> Trainer:
                 "restore its data, or start anew with --out"
             )
         policy.version = state["version"]
+        if policy.adapters:
+            policy.restore_adapters(spec.resume)
         restore_optimizer(spec.resume, optimizer, state["updates"])
         optimizer.restore_scaler(state["loss_scaler"])
         learner.clipped_tokens.restore(state["clipped_tokens"])

@@ -28,8 +28,9 @@ class RunSpec:
 
     @property
     def model(self) -> Path:
-        """Folder of the weights that the trainer loads at its start; a checkpoint is gone when newer ones are there."""
-        return self.resume or self.start_model
+        """Folder of the weights that the trainer loads at its start; a checkpoint is gone when newer ones are there. LoRA
+        adapters belong beside the weights that they were trained beside, those of the start model."""
+        return self.start_model if self.config.model.lora_rank else self.resume or self.start_model
 
     def segment_path(self, name: str) -> Path:
         """Where a segment of this run lies: in shared memory, or in the run folder where that was too small."""

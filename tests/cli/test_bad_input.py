@@ -40,7 +40,7 @@ TOML = [
     ("is not valid TOML", "training:\n  steps: 3"),
     ("unknown configuration key Training in c.toml", "[Training]\nsteps = 3"),
     ("unknown configuration key steps in c.toml", "steps = 3"),
-    ("unknown configuration key training.optimizer in c.toml", "[training.optimizer]\nlr = 1"),
+    ("unknown configuration key training.adam in c.toml", "[training.adam]\nlr = 1"),
     ("unknown configuration key training.Ünï in c.toml", "[training]\n'Ünï' = 3"),
     ("unknown configuration key training. in c.toml", "[training]\n'' = 3"),
     ("configuration key training in c.toml is a group", "training = [1, 2]"),

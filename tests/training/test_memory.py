@@ -53,6 +53,25 @@ def test_with_checkpointing_they_are_the_inputs_of_the_layers() -> None:
     assert counted == kept_by_autograd(policy) + handed_on
 
 
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_beside_adapters_autograd_keeps_less_of_the_norms(dtype: str) -> None:
+    pytest.importorskip("peft")
+    policy = tiny_policy(Tiny(layers=3, hidden=64, dtype=dtype))
+    policy.add_adapters(4, 8.0, "all-linear", seed=0)
+    total, trained = sum(LENGTHS), len(LENGTHS) * (LENGTHS[0] - UNTRAINED)
+    counted = Shape.of(policy).kept(total, total, trained, checkpointing=False)
+    kept = kept_by_autograd(policy)
+    assert kept <= counted <= 1.05 * kept  # the very first norm needs no gradient and keeps nothing
+
+
+def test_moments_in_8_bits_are_counted() -> None:
+    fp32, small = (
+        estimate(tiny_policy(Tiny(hidden=128)), load_config(None, settings), 20).parts["optimiser"]
+        for settings in ((), ("training.optimizer=adamw_8bit", "training.eps=1e-8"))
+    )
+    assert small < 0.4 * fp32  # norms, biases and the tables of small matrices stay
+
+
 def parts(*settings: str, **tiny: object) -> dict[str, int]:
     return estimate(tiny_policy(Tiny(**tiny)), load_config(None, settings), prompt_tokens=20).parts  # type: ignore[arg-type]
 
