@@ -203,9 +203,6 @@ class PipelineConfig(Group):
 class TrainingConfig(Group):
     """Optimiser and schedule (paper section 4)."""
 
-    optimizer: Literal["adamw", "adamw_8bit"] = Field(
-        "adamw", description="adamw, or adamw_8bit: moments in 8 bits by bitsandbytes (extra optim8bit)."
-    )
     steps: int = Field(300, ge=1, description="Optimiser steps of the run (paper: 7400).")
     lr: float = Field(1e-4, gt=0, description="Learning rate after warm-up, constant (paper: 5e-7).")
     warmup_steps: int = Field(10, ge=0, description="Linear warm-up (paper: 100).")
@@ -214,6 +211,9 @@ class TrainingConfig(Group):
     )
     eps: float = Field(1e-10, gt=0, description="AdamW epsilon (paper: 1e-15).")
     weight_decay: float = Field(0.01, ge=0, description="AdamW weight decay.")
+    optimizer: Literal["adamw", "adamw_8bit"] = Field(
+        "adamw", description="adamw, or adamw_8bit: moments in 8 bits by bitsandbytes (extra optim8bit)."
+    )
     grad_clip: float = Field(1.0, gt=0, description="Largest gradient norm (the paper does not say).")
     micro_batch_tokens: int = Field(8192, ge=1, description="Tokens, prompts included, of one forward and backward.")
     gradient_checkpointing: bool = Field(False, description="Compute each layer again when going backward.")

@@ -44,6 +44,11 @@ class ComputeMeter:
     seconds: float = 0.0
     _since: float | None = field(default=None, repr=False)
 
+    @classmethod
+    def of(cls, policy: Policy, devices: int) -> ComputeMeter:
+        """The meter of a run that begins now."""
+        return cls(devices, multiplied_parameters(policy), passes=2 if policy.adapters else 3)
+
     def start(self) -> None:
         """Let the clock run."""
         self._since = time.monotonic()

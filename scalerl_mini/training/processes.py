@@ -38,7 +38,7 @@ from scalerl_mini.runtime.weight_channel import TensorSpec, WeightChannel
 from scalerl_mini.tasks import load_task
 from scalerl_mini.training import garbage
 from scalerl_mini.training.checkpoint import read_state, restore_optimizer
-from scalerl_mini.training.compute import ComputeMeter, multiplied_parameters
+from scalerl_mini.training.compute import ComputeMeter
 from scalerl_mini.training.evaluator import Evaluator
 from scalerl_mini.training.heap import give_back_freed_blocks
 from scalerl_mini.training.learner import Learner
@@ -71,11 +71,11 @@ class Side:
     @classmethod
     def build(cls, spec: RunSpec, side: Literal["generator", "trainer"], number: int = 0) -> Side:
         """number: which generator."""
-        config = spec.config
-        device = _device(config, side, number)
+        config, trains = spec.config, side == "trainer"
+        device = config.runtime.trainer_device if trains else config.runtime.generator_devices[number]
         policy_device = "cpu" if side == "generator" and config.rollout.engine == "vllm" else device
         _prepare_torch(config, policy_device)
-        model, trains = config.model, side == "trainer"
+        model = config.model
         folder = spec.model if trains else spec.start_model  # a generator's weights come by the channel
         policy = Policy.load(folder, model.dtype, policy_device, model.fp32_head_of(side), model.chat_template)
         if trains and model.lora_rank:
@@ -156,9 +156,7 @@ def build_trainer(spec: RunSpec, side: Side, control: Control) -> Trainer:
         policy.checkpoint_activations()
     optimizer = Optimizer(policy.trained_tensors(), config.training)
     curriculum = Curriculum(len(side.train_prompts), config.seed, config.objective.no_positive_resampling)
-    meter = ComputeMeter(
-        len(config.runtime.generator_devices) + 1, multiplied_parameters(policy), passes=2 if policy.adapters else 3
-    )
+    meter = ComputeMeter.of(policy, len(config.runtime.generator_devices) + 1)
     outstanding: dict[int, tuple[int, int]] = {}
     learner = Learner(policy, optimizer, config, _reference(spec))
     evaluated = [row["policy_version"] for row in read_rows(folder.evals)]
@@ -284,11 +282,6 @@ def build_generator(spec: RunSpec, number: int, side: Side, control: Control, en
         control=control,
         group_size=spec.config.rollout.group_size,
     )
-
-
-def _device(config: Config, side: Literal["generator", "trainer"], number: int) -> str:
-    """The device of a side's process."""
-    return config.runtime.trainer_device if side == "trainer" else config.runtime.generator_devices[number]
 
 
 def _beat_or_stop(control: Control, role: str) -> None:
