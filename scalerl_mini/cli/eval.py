@@ -58,7 +58,7 @@ def command(
     import json
 
     from scalerl_mini.evaluating.measures import choose_ks
-    from scalerl_mini.evaluating.output import STDOUT, check_writable, progress_bar, write_json
+    from scalerl_mini.evaluating.output import STDOUT, check_writable, progress_bar, stdout_kept, write_json
     from scalerl_mini.evaluating.questions import check_questions, find_questions
     from scalerl_mini.evaluating.report import as_json, table
     from scalerl_mini.evaluating.subject import find_subject
@@ -74,12 +74,13 @@ def command(
     subject = find_subject(model, checkpoint, config_path, settings)
     samples, chosen = choose_ks(ks, samples, subject.config.evaluation.samples)
     check_writable(json_path)
-    questions = find_questions(subject, tasks, options, prompts)
-    check_questions(subject, questions)
-    from scalerl_mini.evaluating.running import evaluate
+    with stdout_kept():
+        questions = find_questions(subject, tasks, options, prompts)
+        check_questions(subject, questions)
+        from scalerl_mini.evaluating.running import evaluate
 
-    with progress_bar() as progress:
-        found = evaluate(subject, questions, samples, chosen, progress)
+        with progress_bar() as progress:
+            found = evaluate(subject, questions, samples, chosen, progress)
     if json_path == STDOUT:
         click.echo(json.dumps(as_json(found)))
         return

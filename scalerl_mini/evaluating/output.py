@@ -6,7 +6,7 @@ import json
 import os
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stdout
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +32,20 @@ def write_json(path: Path, content: dict[str, Any]) -> None:
         write_whole(path, json.dumps(content, indent=1) + "\n")
     except OSError as error:
         raise UserError(f"--json {path}: {error.strerror}; choose another file") from error
+
+
+@contextmanager
+def stdout_kept() -> Iterator[None]:
+    """What anybody prints inside, vLLM or a task of the user's own, goes to stderr: stdout is the result's."""
+    sys.stdout.flush()
+    kept = os.dup(1)
+    os.dup2(2, 1)
+    try:
+        with redirect_stdout(sys.stderr):
+            yield
+    finally:
+        os.dup2(kept, 1)
+        os.close(kept)
 
 
 @contextmanager

@@ -114,6 +114,17 @@ def test_a_grader_that_fails_is_counted_apart(capsys, place: Path) -> None:
     assert json.loads((place / "e.json").read_text())["tasks"][0]["grading_errors"] == 4
 
 
+def test_only_the_result_is_on_stdout_whatever_a_task_prints(place: Path) -> None:
+    (place / "own.py").write_text(
+        "import os\nfrom scalerl_mini.tasks.arithmetic import Arithmetic\nprint('hello')\nos.system('echo hello')\n"
+        "class Loud(Arithmetic):\n    def grade(self, *asked):\n        print('hello')\n        return 1.0\n"
+    )
+    asked = ["eval", MODEL, "--task", "own.py:Loud", "--prompts", "2", "--samples", "1", "--json", "-"]
+    done = subprocess.run([sys.executable, "-m", "scalerl_mini", *asked], capture_output=True, text=True)
+    assert (done.returncode, json.loads(done.stdout)["tasks"][0]["mean"]) == (0, 1.0)
+    assert done.stderr.count("hello") == 4
+
+
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A short run with a downstream task, trained as a user does."""
