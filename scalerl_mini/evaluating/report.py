@@ -8,7 +8,7 @@ from typing import Any
 from scalerl_mini.evaluating.measures import Estimate, Measures
 from scalerl_mini.evaluating.result import Evaluation, Line, TaskResult
 
-LABEL, CELL = 14, 15  # widths of columns
+LABEL, LONGEST_LABEL, CELL = 14, 40, 15  # widths of columns
 
 
 def table(evaluation: Evaluation) -> str:
@@ -72,10 +72,13 @@ def _task_lines(result: TaskResult, samples: int) -> Iterator[str]:
     ks = result.overall.measures.pass_at_k
     heads = (f"mean@{samples}", *(f"pass@{k}" for k in ks))
     yield f"{result.task}{' (downstream)' if result.downstream else ''}"
-    yield _row("", "prompts", heads, "cut", "interrupted")
-    for line in (result.overall, *result.levels):
+    lines = (result.overall, *result.levels)
+    width = min(max(LABEL, *(len(line.label) for line in lines)), LONGEST_LABEL)
+    yield _row(" " * width, "prompts", heads, "cut", "interrupted")
+    for line in lines:
         cells = tuple(map(_cell, (line.measures.mean, *line.measures.pass_at_k.values())))
-        yield _row(line.label, str(line.measures.prompts), cells, f"{line.truncated:.1%}", f"{line.interrupted:.1%}")
+        label = f"{line.label[:width]:<{width}}"
+        yield _row(label, str(line.measures.prompts), cells, f"{line.truncated:.1%}", f"{line.interrupted:.1%}")
     summary = result.summary
     yield f"  mean length {summary['mean_length']:.1f} tokens; asked again, the same prompts: +- " + (
         f"{summary['pass_rate_stderr']:.3f}"
@@ -87,7 +90,7 @@ def _task_lines(result: TaskResult, samples: int) -> Iterator[str]:
 
 def _row(label: str, prompts: str, cells: tuple[str, ...], cut: str, interrupted: str) -> str:
     middle = "".join(f"{cell:>{CELL}}" for cell in cells)
-    return f"  {label:<{LABEL}}{prompts:>7}{middle}{cut:>7}{interrupted:>12}"
+    return f"  {label}{prompts:>7}{middle}{cut:>7}{interrupted:>12}"
 
 
 def _cell(estimate: Estimate) -> str:
