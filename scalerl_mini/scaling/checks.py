@@ -49,9 +49,8 @@ def rises(surface: Surface) -> bool:
     if surface.exact.d[0] <= 1e-9:
         return False
     flat = _constant_sse(surface)
-    shape, dof = 2.0, surface.dof
-    f = (flat / surface.least - 1.0) * dof / (shape + 1.0)
-    return bool(surface.weight @ fdtrc(shape + 1.0, dof, np.maximum(f, 0.0)) < RISE_P)
+    more = 3.0  # parameters than a constant has
+    return bool(surface.weight @ fdtrc(more, surface.t_dof, surface.squared_t(flat) / more) < RISE_P)
 
 
 def _constant_sse(surface: Surface) -> Array:

@@ -67,16 +67,11 @@ def distribution(surface: Surface, quantity: Quantity) -> Distribution:
     problem = HeldProblem(surface.problem, quantity, phi, kappa, targets.ravel())
     sse = least_held(problem, log_b.ravel(), mid.ravel())[0].reshape(targets.shape)
     values = np.unique(targets)
-    roots = np.stack([_root(surface, int(f), middle[i], targets[i], sse[i], values) for i, f in enumerate(heavy)])
-    cdf = surface.weight[heavy] @ stdtr(surface.dof, roots) / surface.weight[heavy].sum()
+    root = np.sign(targets - middle[:, None]) * np.sqrt(surface.squared_t(sse, heavy))
+    root = np.maximum.accumulate(root, axis=1)
+    roots = np.stack([np.interp(values, targets[i], root[i]) for i in range(len(heavy))])
+    cdf = surface.weight[heavy] @ stdtr(surface.t_dof, roots) / surface.weight[heavy].sum()
     return Distribution(values + offset, np.maximum.accumulate(cdf), low + offset, high + offset)
-
-
-def _root(surface: Surface, f: int, middle: float, targets: Array, sse: Array, values: Array) -> Array:
-    """Signed root of the profile for phi number f, a t statistic, carried over to all `values`."""
-    excess = np.minimum(np.maximum(sse / surface.least[f] - 1.0, 0.0), 1e12)
-    root = np.sign(targets - middle) * np.sqrt(surface.dof * excess)
-    return np.interp(values, targets, np.maximum.accumulate(root))
 
 
 def _best(surface: Surface, quantity: Quantity) -> Array:
@@ -104,9 +99,9 @@ def _starts(surface: Surface, heavy: Array, middle: Array, k0: float, k1: Array,
     """
     precision = held_precision(surface.eq, k0, k1)[heavy]
     base, centre = surface.sse[heavy], k0 * surface.r0[heavy] + k1 * surface.d[heavy]
-    least = surface.least[heavy][:, None]
+    least, extra = surface.least[heavy][:, None], surface.extra[heavy][:, None]
     every, best = np.arange(len(heavy)), np.argmin(base, axis=1)
-    slack = (1.0 + stdtrit(surface.dof, TAIL) ** 2 / surface.dof) * least - base
+    slack = least + stdtrit(surface.t_dof, TAIL) ** 2 / surface.t_dof * (least + extra) - base
     slack[every, best] = np.maximum(slack[every, best], 0.1 * least[:, 0])
     half = np.sqrt(np.maximum(slack, 0.0) / precision)
     bottom = np.clip(np.where(slack > 0, centre - half, np.inf).min(1), low, middle)
@@ -134,7 +129,7 @@ def shape_c_mid(surface: Surface) -> Distribution:
     """Confidence distribution of C_mid, in the curve's unit of compute."""
     heavy = np.flatnonzero(surface.weight > LIGHT)
     mids = surface.ridge.mids
-    near = surface.excess(heavy).min(0) < 1.5 * stdtrit(surface.dof, TAIL) ** 2
+    near = surface.squared_t(surface.sse[heavy], heavy).min(0) < 1.5 * stdtrit(surface.t_dof, TAIL) ** 2
     inside = mids.ravel()[near] if near.any() else surface.best.mid[:1]
     values = np.unique(np.concatenate([np.linspace(inside.min(), inside.max(), 25), surface.best.mid[heavy]]))
     sse = np.full((len(PHI), len(values)), np.inf)
@@ -157,9 +152,8 @@ def _least_over_rows(mids: Array, sse: Array, values: Array) -> Array:
 
 
 def _shape(surface: Surface, log_values: Array, sse: Array, best: Array, limits: tuple[float, float]) -> Distribution:
-    excess = np.minimum(np.maximum(sse / surface.least[:, None] - 1.0, 0.0), 1e12)
-    root = np.sign(log_values - best[:, None]) * np.sqrt(surface.dof * excess)
-    cdf = surface.weight @ stdtr(surface.dof, np.maximum.accumulate(root, axis=1))
+    root = np.sign(log_values - best[:, None]) * np.sqrt(surface.squared_t(sse))
+    cdf = surface.weight @ stdtr(surface.t_dof, np.maximum.accumulate(root, axis=1))
     low, high = np.exp(limits[0]), np.exp(limits[1])
     return Distribution(np.exp(log_values), np.clip(np.maximum.accumulate(cdf), 0.0, 1.0), float(low), float(high))
 

@@ -41,8 +41,8 @@ def at_ceiling(fit: Fit, a: float) -> AtCeiling:
     for _ in range(2):  # the second time on the part that matters
         sse, mid = _profile(surface, value, log_b)
         least = sse.min(1)
-        excess = (surface.dof + 1) * (sse / least[:, None] - 1.0)
-        near = np.flatnonzero((excess < 1.5 * stdtrit(surface.dof + 1, TAIL) ** 2).any(0))
+        excess = (sse - least[:, None]) / _variance(surface, least)[:, None]
+        near = np.flatnonzero((excess < 1.5 * stdtrit(surface.t_dof + 1, TAIL) ** 2).any(0))
         low, high = log_b[max(near[0] - 1, 0)], log_b[min(near[-1] + 1, POINTS - 1)]
         used, log_b = log_b, np.linspace(low, high, POINTS)
     white = int(np.flatnonzero(_heavy(surface) == WHITE)[0]) if WHITE in _heavy(surface) else int(np.argmin(least))
@@ -67,12 +67,17 @@ def _profile(surface: Surface, value: float, log_b: Array) -> tuple[Array, Array
 
 
 def _distribution(surface: Surface, log_b: Array, sse: Array, least: Array) -> Distribution:
-    dof = surface.dof + 1
     centre = log_b[np.argmin(sse, axis=1)]
-    root = np.sign(log_b - centre[:, None]) * np.sqrt(dof * np.maximum(sse / least[:, None] - 1.0, 0.0))
+    excess = (sse - least[:, None]) / _variance(surface, least)[:, None]
+    root = np.sign(log_b - centre[:, None]) * np.sqrt(np.maximum(excess, 0.0))
     weight = surface.weight[_heavy(surface)]
-    cdf = weight @ stdtr(dof, np.maximum.accumulate(root, axis=1)) / weight.sum()
+    cdf = weight @ stdtr(surface.t_dof + 1, np.maximum.accumulate(root, axis=1)) / weight.sum()
     return Distribution(np.exp(log_b), cdf, float(np.exp(LOG_B_LIMITS[0])), float(np.exp(LOG_B_LIMITS[1])))
+
+
+def _variance(surface: Surface, least: Array) -> Array:
+    """Noise variance for every heavy phi; with A held there is one more degree of freedom."""
+    return (least + surface.extra[_heavy(surface)]) / (surface.t_dof + 1)
 
 
 def _r0(surface: Surface, value: float, log_b: float, mid: float) -> float:

@@ -138,8 +138,8 @@ def _surface(x: np.ndarray, y: np.ndarray, a_max: float, start: Start) -> tuple[
 
 def _agrees(surface: Surface) -> bool:
     """Whether the fit reaches the measured R_0 within what its own uncertainty and the measurement's allow."""
-    dof = surface.dof - 1
-    t = np.sqrt(np.maximum(surface.least / np.maximum(free_least(surface.problem), 1e-300) - 1.0, 0.0) * dof)
+    dof, free = surface.t_dof - 1, free_least(surface.problem)
+    t = np.sqrt(np.maximum(surface.least - free, 0.0) * dof / (free + surface.extra))
     return float(surface.weight @ (t < stdtrit(dof, 0.95))) > 0.5
 
 

@@ -22,7 +22,11 @@ LOG_PRIOR = np.log(np.array([0.40, 0.14, 0.10, 0.09, 0.13, 0.12]) / 0.98)
 # Few points hardly show a correlation, so with few degrees of freedom the prior leans towards large phi: this is added to
 # it, times the factor of the kind of R_0, over the degrees of freedom. Calibrated at 8-15 evaluations; little is left at 40.
 FEW = 5.0 * np.array([-0.5, -0.2, 0.0, 0.3, 0.6, 1.0])
-FEW_FREE, FEW_KNOWN = 0.6, 1.4
+FEW_FREE, FEW_KNOWN = 0.3, 1.2
+# One evaluation's noise is known roughly: sd .003-.008 in measured runs. The prior counts as NOISE_DOF more residuals of
+# sd NOISE_SD, kept within NOISE_SHOWN times the sd that the residuals show. So a few residuals that are small by luck, or
+# because the curve has followed a slow noise and left too little of it, count for less; large ones are believed.
+NOISE_DOF, NOISE_SD, NOISE_SHOWN = 1.0, 0.005, (1.5, 3.0)
 WHITE = int(np.argmin(np.abs(PHI)))  # the place of independent noise in PHI
 FLOOR = 1e-9  # mean square below which a residual is the rounding of four printed decimals, not noise
 FIXED = 1e8  # weight of a known R_0 in the normal equations
@@ -51,13 +55,21 @@ class Surface:
     r0: Array  # [F, G]
     d: Array  # [F, G]
     least: Array  # [F]
+    extra: Array  # [F] sum of squares that the prior on the noise adds
     best: Optimum  # [F]: the optimum for every phi
     exact: Optimum  # plain least squares to the last digit
     dof: int
 
-    def excess(self, f: Array) -> Array:
-        """Squared t statistic of every grid point against the best one, for the phi numbers f: [len(f), G]."""
-        return self.dof * (self.sse[f] / self.least[f, None] - 1.0)
+    @property
+    def t_dof(self) -> float:
+        """Degrees of freedom of the t statistics: the residuals' and the prior's."""
+        return self.dof + NOISE_DOF
+
+    def squared_t(self, sse: Array, f: Array | slice = slice(None)) -> Array:
+        """Squared t statistic of sums of squares [len(f), ...] against the least ones, for the phi numbers f."""
+        shape = (-1, *[1] * (sse.ndim - 1))
+        least, variance = self.least[f], (self.least[f] + self.extra[f]) / self.t_dof
+        return np.minimum(np.maximum(sse - least.reshape(shape), 0.0) / variance.reshape(shape), 1e12)
 
     def best_rise(self, x: float) -> Array:
         """Share of the rise at log compute x, in the best fit of each phi: [F]."""
@@ -80,10 +92,24 @@ def explore(x: Array, y: Array, law: Law, box: Box, start: Start, prior: Array =
     exact = polish(problem, best.log_b[[WHITE]], best.mid[[WHITE]])
     floor = FLOOR * len(y)
     least = np.maximum(np.minimum(sse.min(1), best.sse), floor)
+    extra = noise_prior(float(least[WHITE]), dof)
+    likelihood = restricted_likelihood(x, law, exact, least + extra, dof + NOISE_DOF, kappa[WHITE])
     lean = FEW * (FEW_FREE if start.kind == "free" else FEW_KNOWN) / dof
-    evidence = prior + lean + restricted_likelihood(x, law, exact, least, dof, kappa[WHITE])
+    evidence = prior + lean + likelihood + 0.5 * NOISE_DOF * np.log(extra)
     weight = np.exp(evidence - evidence.max())
-    return Surface(problem, kappa, weight / weight.sum(), evidence, lines, eq, sse, r0, d, least, best, exact, dof)
+    return Surface(
+        problem, kappa, weight / weight.sum(), evidence, lines, eq, sse, r0, d, least, extra, best, exact, dof
+    )
+
+
+def noise_prior(least: float, dof: int) -> Array:
+    """Sum of squares that the prior on the noise adds for each phi, [F]: of innovations, as all sums of squares here.
+
+    `least` and `dof` are those of independent noise; an inverse gamma prior on the variance, so everything stays a t.
+    """
+    shown = float(np.sqrt(least / dof))
+    sd = min(max(NOISE_SD, NOISE_SHOWN[0] * shown), NOISE_SHOWN[1] * shown)
+    return NOISE_DOF * sd**2 * (1.0 - PHI**2)
 
 
 def _problem(x: Array, y: Array, law: Law, box: Box, start: Start) -> tuple[Problem, Array]:
@@ -126,12 +152,13 @@ def _plausible_rows(problem: Problem, rows: Optimum, kappa: Array, dof: int) -> 
     """Rows over the values of B that some phi finds plausible, and the noise variance."""
     sse = _at(rows.log_b, rows.mid, problem, kappa)[3]
     least = np.maximum(sse.min(1), FLOOR * problem.y.shape[1])
-    plausible = (dof * (sse / least[:, None] - 1.0) < 1.3 * stdtrit(dof, 0.995) ** 2).any(0)
-    rows = narrower_rows(problem, rows, plausible)
-    return rows, float(max(rows.sse.min(), FLOOR * problem.y.shape[1])) / dof
+    extra, t_dof = noise_prior(float(least[WHITE]), dof), dof + NOISE_DOF
+    far = 1.3 * stdtrit(t_dof, 0.995) ** 2 / t_dof * (least + extra)
+    rows = narrower_rows(problem, rows, (sse - least[:, None] < far[:, None]).any(0))
+    return rows, float(max(rows.sse.min(), FLOOR * problem.y.shape[1]) + extra[WHITE]) / t_dof
 
 
-def restricted_likelihood(x: Array, law: Law, at: Optimum, least: Array, dof: int, kappa: float) -> Array:
+def restricted_likelihood(x: Array, law: Law, at: Optimum, least: Array, dof: float, kappa: float) -> Array:
     """Log restricted (REML) likelihood of each phi with the mean curve linearised at the best fit, up to a constant."""
     u = np.exp(at.log_b[0]) * (x - at.mid[0])
     rise, slope = law.rise_and_slope(u)
