@@ -28,7 +28,7 @@ def plot_comparison(comparison: Comparison, path: str | Path, reach: float = 3.0
         for recipe in comparison.recipes:
             _linear(right, recipe, common, colours[recipe.name])
         right.set_title(f"slope = B, at the common A = {common:.3f}", fontsize=9)
-        right.set_ylabel("logit (R - R_0) / (A - R_0)")
+        right.set_ylabel("logit of (R - R_0) / (A - R_0)")
         log_compute(right, comparison.recipes[0].fits[0].curve.x)
         right.legend(fontsize=8)
     return save(figure, path)
@@ -41,7 +41,7 @@ def _cycle(count: int) -> list[str]:
 def _curves(axes, recipe: Recipe, colour: str, reach: float) -> None:
     for k, fit in enumerate(recipe.fits):
         axes.plot(fit.used.compute, fit.used.score, "o", ms=3, color=colour)
-        grid = np.geomspace(fit.used.compute[0], reach * fit.last, 12)
+        grid = np.geomspace(fit.used.compute[0], reach * fit.last, 30)
         band = np.array([fit.at(c)[1] for c in grid])
         axes.fill_between(grid, band[:, 0], band[:, 1], color=colour, alpha=0.12, lw=0)
         smooth = np.geomspace(grid[0], grid[-1], 150)
@@ -50,10 +50,12 @@ def _curves(axes, recipe: Recipe, colour: str, reach: float) -> None:
 
 
 def _linear(axes, recipe: Recipe, ceiling: float, colour: str) -> None:
-    for k, (fit, refit) in enumerate(zip(recipe.fits, at_common(recipe, ceiling), strict=True)):
+    refits = at_common(recipe, ceiling)
+    b = float(np.mean([refit.B for refit in refits]))
+    for k, (fit, refit) in enumerate(zip(recipe.fits, refits, strict=True)):
         share = (fit.used.score - refit.R0) / (ceiling - refit.R0)
         good = (share > 0.01) & (share < 0.99)
         axes.plot(fit.used.compute[good], np.log(share[good] / (1 - share[good])), "o", ms=3, color=colour)
         grid = np.geomspace(fit.used.compute[0], fit.last, 50)
-        label = f"{recipe.name}: B = {refit.B:.2f}" if k == 0 else None
+        label = f"{recipe.name}: B = {b:.2f}" if k == 0 else None
         axes.plot(grid, refit.B * np.log(grid / refit.C_mid), color=colour, lw=1.4, label=label)

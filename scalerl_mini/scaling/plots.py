@@ -43,12 +43,23 @@ def save(figure, path: str | Path) -> Path:
 
 
 def log_compute(axes, label: str) -> None:
-    """A logarithmic compute axis whose minor ticks keep no labels of their own when decades are on it."""
+    """A logarithmic compute axis; over less than three decades labelled at 1, 2 and 5 times a power of ten."""
+    from matplotlib.ticker import FuncFormatter, LogLocator
+
     axes.set_xscale("log")
     low, high = axes.get_xlim()
-    if high / max(low, 1e-300) > 8.0:
+    if high / max(low, 1e-300) < 1000.0:
+        axes.xaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
+        axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: compact(value)))
         axes.xaxis.set_minor_formatter("")
     axes.set_xlabel(label)
+
+
+def compact(value: float) -> str:
+    """A tick's number: 0.5, 20, 5k, 2e20."""
+    if 1e3 <= value < 1e6:
+        return f"{value / 1e3:g}k"
+    return f"{value:g}".replace("e+", "e")
 
 
 def plot_fit(fit: Fit, path: str | Path, reach: float = 4.0) -> Path:
@@ -74,7 +85,7 @@ def _draw_law(axes, fit: Fit, reach: float) -> None:
     first, last = fit.used.compute[0], fit.last
     grid = np.geomspace(first, reach * last, 200)
     axes.plot(grid, [fit.value(c) for c in grid], "-", color=FIT, lw=1.6, label="sigmoid")
-    points = np.geomspace(first, reach * last, 18)
+    points = np.geomspace(first, reach * last, 40)
     band = np.array([fit.at(c)[1] for c in points])
     axes.fill_between(
         points, band[:, 0], band[:, 1], color=BAND, alpha=0.5, lw=0, label=f"{100 * fit.level:.0f} % band"

@@ -1,6 +1,7 @@
 """What the fitter costs and how exact it is, beside scipy and lmfit on the same curves in the same run.
 
-    python tests/bench/bench_fitter.py [--only PART ...] [--curves 200] [--fuzz 10000] [--parity 20] [--json FILE]
+    python tests/bench/bench_fitter.py [--only PART ...] [--curves 200] [--many 10000] [--fuzz 10000] [--parity 20]
+        [--json FILE]
 
 All times are CPU time of this process, one thread. lmfit is optional: `pip install lmfit` to have its row. A part whose
 count is 0 is left out.
@@ -14,6 +15,7 @@ import os
 import sys
 import time
 import warnings
+from collections import Counter
 from pathlib import Path
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -28,7 +30,7 @@ from scalerl_mini.scaling.batch import fit_batch
 from scalerl_mini.scaling.paper_grid import PAPER_A, paper_grid
 from simulate.curves import Spec, simulate_curve
 
-PARTS = ("rivals", "bulk", "worst_sse_excess", "power_off_by_tenth", "paper_grid", "fuzz")
+PARTS = ("rivals", "bulk", "intervals", "worst_sse_excess", "power_off_by_tenth", "paper_grid", "fuzz")
 SPEC = Spec(phi=0.0, sigma_range=(0.003, 0.012), ratio_range=(1.0, 8.0), n_range=(14, 63), r0_samples=0)
 
 
@@ -117,6 +119,12 @@ def bulk(some):
     return {"n": len(r.curve), "1000_refits_ms": 1e3 * cold, "1000_refits_warm_ms": 1e3 * warm, "10000_points_s": ten}
 
 
+def intervals(some):
+    """Seconds for all curves one after another, intervals of A, B and C_mid included, and what became of them."""
+    spent, results = cpu(lambda: Counter(fit(r.curve, cutoff=0.0, r0="free").status for r in some))
+    return {"curves": len(some), "s": spent, **results}
+
+
 def exactness(some):
     """Worst relative excess of our sum of squares over least_squares started at the truth."""
     worst = 0.0
@@ -182,6 +190,7 @@ def main():
     """Run everything and print it."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--curves", type=int, default=200)
+    parser.add_argument("--many", type=int, default=10000)
     parser.add_argument("--fuzz", type=int, default=10000)
     parser.add_argument("--parity", type=int, default=20)
     parser.add_argument("--only", nargs="+", choices=PARTS, default=PARTS, help="parts to run")
@@ -194,18 +203,17 @@ def main():
     parts = {
         "rivals": lambda: rivals(some),
         "bulk": lambda: bulk(some),
+        "intervals": lambda: intervals(runs(options.many, 8)),
         "worst_sse_excess": lambda: exactness(runs(1000, 5)),
         "power_off_by_tenth": lambda: power_trap(runs(400, 6, half)),
         "paper_grid": lambda: paper_parity(runs(options.parity, 7, within)),
         "fuzz": lambda: fuzz(options.fuzz),
     }
-    empty = {"rivals": options.curves == 0, "paper_grid": options.parity == 0, "fuzz": options.fuzz == 0}
+    counts = {"rivals": options.curves, "intervals": options.many, "paper_grid": options.parity, "fuzz": options.fuzz}
     found = {}
-    for name in (part for part in parts if part in options.only and not empty.get(part)):
+    for name in (part for part in parts if part in options.only and counts.get(part) != 0):
         found[name] = parts[name]()
         print(f"{name}: {json.dumps(found[name], indent=2)}", flush=True)
-    if "rivals" in found:
-        found["10000_with_intervals_s"] = 10.0 * found["rivals"]["scalerl-mini, with intervals"]["ms"]
     if options.json:
         options.json.write_text(json.dumps(found, indent=2) + "\n")
 

@@ -93,7 +93,10 @@ def test_distribution_is_the_t_of_the_profile():
     white = replace(surface, weight=(np.arange(len(PHIS)) == WHITE).astype(float))
     ceiling = distribution(white, CEILING)
     best = surface.exact.r0[0] + surface.exact.d[0] + surface.problem.box.shift
+    least = surface.exact.sse[0]
+    shown = np.sqrt(least / 5)
+    variance = (least + np.clip(0.005, 1.5 * shown, 3 * shown) ** 2) / 6  # the prior counts as one more residual
     for value in (best - 0.02, best - 0.008, best + 0.015, best + 0.04):
-        excess = penalised(compute, score, CEILING, value, 0.0) / surface.exact.sse[0] - 1.0
-        expected = stdtr(5, np.sign(value - best) * np.sqrt(5 * excess))
+        excess = penalised(compute, score, CEILING, value, 0.0) - least
+        expected = stdtr(6, np.sign(value - best) * np.sqrt(excess / variance))
         assert 1.0 - ceiling.above(value) == pytest.approx(expected, abs=0.02)

@@ -3,6 +3,7 @@ import pytest
 from scalerl_mini.errors import UserError
 from scalerl_mini.scaling import Curve, compare, fit
 from scalerl_mini.scaling.compare_plots import plot_comparison
+from scalerl_mini.scaling.plots import compact, log_compute, new_figure
 from tests.scaling.synthetic import noisy_curve
 
 
@@ -21,6 +22,19 @@ def test_comparisons_are_drawn_with_and_without_a_common_ceiling(tmp_path):
     apart = compare({"a": [fit(noisy_curve(1, ratio=6.0))], "b": [fit(noisy_curve(2, a=0.5, ratio=6.0))]})
     for i, comparison in enumerate((same, apart)):
         assert plot_comparison(comparison, tmp_path / f"{i}.svg").stat().st_size > 5000
+
+
+@pytest.mark.parametrize(("value", "text"), [(0.5, "0.5"), (20.0, "20"), (5000.0, "5k"), (2e20, "2e20")])
+def test_ticks_are_short(value, text):
+    assert compact(value) == text
+
+
+def test_an_axis_of_one_decade_has_more_than_one_label():
+    figure, axes = new_figure()
+    axes.plot([1300.0, 13000.0], [0.3, 0.6])
+    log_compute(axes, "compute")
+    figure.canvas.draw()
+    assert {"2k", "5k", "10k"} <= {t.get_text() for t in axes.get_xticklabels()}
 
 
 def test_unknown_ending_and_unwritable_place(tmp_path):
