@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 from pydantic import Field, model_validator
 
@@ -74,6 +74,10 @@ class RuntimeConfig(Group):
     heartbeat_timeout_s: float = Field(300.0, gt=0, description="Longest silence of a process before it is killed.")
     restarts: int = Field(
         3, ge=0, description="Deaths in a row, without a new step between, after which the run still goes on."
+    )
+
+    trackers: tuple[Literal["tensorboard", "wandb", "trackio"], ...] = Field(
+        (), strict=False, description="Trackers that are shown all rows of the logs; each is an extra of that name."
     )
 
     @model_validator(mode="after")

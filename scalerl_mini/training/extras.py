@@ -16,6 +16,9 @@ def check_packages(config: Config) -> None:
     if training.optimizer == "adamw_8bit":
         _need("bitsandbytes", "training.optimizer = 'adamw_8bit'", "optim8bit")
 
+    for name in config.runtime.trackers:
+        _need(name, f"runtime.trackers = [{name!r}]", name)
+
 
 def _need(package: str, setting: str, extra: str) -> None:
     if importlib.util.find_spec(package) is None:

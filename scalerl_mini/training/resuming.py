@@ -40,6 +40,7 @@ MAY_CHANGE = (
     "runtime.wait_timeout_s",
     "runtime.heartbeat_timeout_s",
     "runtime.restarts",
+    "runtime.trackers",
 )
 
 

@@ -19,6 +19,7 @@ from scalerl_mini.config import Config
 from scalerl_mini.runtime.control import Control
 from scalerl_mini.training.diagnostics import TRUNCATION_WARNING
 from scalerl_mini.training.self_check import self_check_lines
+from scalerl_mini.training.trackers import Tracking
 
 FIRST_FIT = 4  # evaluations
 
@@ -52,6 +53,7 @@ class RunWatcher:
 
     def __init__(self, folder: Path, config: Config, console: Console) -> None:
         self.folder, self.config, self.console = folder, config, console
+        self.tracking = Tracking(folder, config)
         self.live: Live | None = None
         self.reason: str | None = None
 
@@ -60,7 +62,9 @@ class RunWatcher:
         self.reason = None
         self.steps = RowFollower(self.folder / "steps.jsonl")
         self.evals = RowFollower(self.folder / "evals.jsonl")
-        self.checked = bool(self.steps.new_rows())
+        logged = self.steps.new_rows()
+        self.checked = bool(logged)
+        self.tracking.begin(logged[-1].get("step", 0) if logged else 0)
         self.evaluations = len(self.evals.new_rows())
         if self.console.is_terminal and not self.live:
             self.live = Live(self.config.training.steps, self.console)
@@ -73,7 +77,9 @@ class RunWatcher:
 
     def update(self, control: Control) -> None:
         """Tell what is new."""
-        for row in self.steps.new_rows():
+        steps = self.steps.new_rows()
+        self.tracking.rows("train", steps)
+        for row in steps:
             if not self.checked and row["logprob_gap_max"] is not None:
                 self.checked = True
                 self._print(*self_check_lines(row, self.config.model))
@@ -83,6 +89,9 @@ class RunWatcher:
                 self.console.print(step_line(row), highlight=False, soft_wrap=True)
         rows = self.evals.new_rows()
         self.evaluations += len(rows)
+        self.tracking.rows("evaluation", rows)
+        while not self.tracking.failures.empty():
+            self.tell(f"  {self.tracking.failures.get()}")
         for row in rows:
             self.console.print(evaluation_line(row), highlight=False, soft_wrap=True)
             if row["truncation_rate"] > TRUNCATION_WARNING:
@@ -95,7 +104,8 @@ class RunWatcher:
                 self.console.print(f"  no fit: {type(error).__name__}: {error}", highlight=False, markup=False)
 
     def close(self) -> None:
-        """End the live display."""
+        """End the live display and the trackers."""
+        self.tracking.close()
         if self.live:
             self.live.progress.stop()
 
