@@ -51,6 +51,17 @@ def ended_study(tmp_path: Path) -> Path:
     return folder
 
 
+@pytest.mark.parametrize(("steps", "told"), [(100, True), (300, False)])
+def test_a_change_that_cannot_act_is_said(tmp_path: Path, steps: int, told: bool) -> None:
+    """16 prompts a step of 3000."""
+    for name in ("base", "loo-uniform"):
+        ended_run(tmp_path / "study" / name / "seed-0", len(name))
+    words = ("--variants", "base,loo-uniform", "--seeds", 1, "--set", f"training.steps={steps}")
+    done = run("ablate", *words, "--out", tmp_path / "study")
+    assert done.returncode == 0, done.stderr
+    assert done.stderr.startswith("note: no_positive_resampling changes nothing while no prompt comes twice") == told
+
+
 def test_an_ended_study_is_ranked_and_known_again(ended_study: Path) -> None:
     done = run("ablate", *TWO, "--seeds", 1, "--out", ended_study)
     assert done.returncode == 0, done.stderr
