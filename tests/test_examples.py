@@ -23,8 +23,8 @@ def test_an_example_could_be_run(path: Path) -> None:
 
 
 def test_two_gpus_and_gsm8k_could_be_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As far as nothing but the shell of it is here: two made-up GPUs, a vLLM that is said to be installed, a tiny model with a
-    chat template and a long context, and files of the data set's form."""
+    """On two made-up GPUs, with a vLLM that is said to be installed, a tiny model with a chat template and a long context,
+    and files of the data set's form."""
     pytest.importorskip("math_verify")
     path = FOLDER / "two_gpu_gsm8k" / "train.toml"
     config = load_config(path)
@@ -43,6 +43,6 @@ def test_two_gpus_and_gsm8k_could_be_run(tmp_path: Path, monkeypatch: pytest.Mon
 
     monkeypatch.setattr(preflight_module, "check_vllm", lambda device: None)
     monkeypatch.setattr(preflight_module, "ask_gpus", two_gpus)
-    options = f"task.options={{path='{tmp_path}/train.jsonl', held_out_path='{tmp_path}/test.jsonl', dataset='', held_out_split=''}}"
-    preflight(load_config(path, (f"model.name={model}", options)))
+    files = f"path='{tmp_path}/train.jsonl', held_out_path='{tmp_path}/test.jsonl'"
+    preflight(load_config(path, (f"model.name={model}", f"task.options={{{files}, dataset='', held_out_split=''}}")))
     assert asked

@@ -145,9 +145,9 @@ class Tracking:
 
     def _work(self) -> None:
         trackers: dict[str, Tracker] = {}
-        for name in self.config.runtime.trackers:
-            with self._giving_up(name):
-                trackers[name] = KINDS[name](self.folder, self.config)
+        for kind in self.config.runtime.trackers:
+            with self._giving_up(kind):
+                trackers[kind] = KINDS[kind](self.folder, self.config)
         call = ""
         while trackers and call != "close":
             call, arguments = self._calls.get()
