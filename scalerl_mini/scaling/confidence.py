@@ -13,8 +13,9 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.special import stdtr, stdtrit
 
+from scalerl_mini.scaling.grid import Ridge
 from scalerl_mini.scaling.held import HeldProblem, Quantity, least_held
-from scalerl_mini.scaling.normal import Array, held_precision
+from scalerl_mini.scaling.normal import Array, clip, held_precision
 from scalerl_mini.scaling.polish import LOG_B_LIMITS
 from scalerl_mini.scaling.surface import PHI, Surface
 
@@ -133,18 +134,17 @@ def shape_c_mid(surface: Surface) -> Distribution:
     inside = mids.ravel()[near] if near.any() else surface.best.mid[:1]
     values = np.unique(np.concatenate([np.linspace(inside.min(), inside.max(), 25), surface.best.mid[heavy]]))
     sse = np.full((len(PHI), len(values)), np.inf)
-    sse[heavy] = _least_over_rows(mids, surface.sse[heavy], values)
+    sse[heavy] = _least_over_rows(surface.ridge, surface.sse[heavy], values)
     return _shape(surface, values, sse, surface.best.mid, surface.problem.mid_limits)
 
 
-def _least_over_rows(mids: Array, sse: Array, values: Array) -> Array:
-    """Least sum of squares at each C_mid of `values`[V] over the rows mids[J, K]: sse[F, J * K], interpolated along each
-    row, inf beyond its ends; [F, V]."""
-    rows, columns = mids.shape
-    right = np.clip((mids[:, None, :] <= values[:, None]).sum(2), 1, columns - 1)
-    first = right - 1 + columns * np.arange(rows)[:, None]
+def _least_over_rows(ridge: Ridge, sse: Array, values: Array) -> Array:
+    """Least sum of squares at each C_mid of `values`[V] over the J rows: sse[F, J * K], interpolated along each row, inf
+    beyond its ends; [F, V]."""
+    mids = ridge.mids
+    first = ridge.places(values) + mids.shape[1] * np.arange(len(mids))[:, None]
     low, high = mids.ravel()[first], mids.ravel()[first + 1]
-    share = np.clip((values - low) / np.maximum(high - low, 1e-300), 0.0, 1.0)
+    share = clip((values - low) / np.maximum(high - low, 1e-300), 0.0, 1.0)
     start = sse[:, first]
     line = start + share * (sse[:, first + 1] - start)
     beyond = (values < mids[:, :1]) | (values > mids[:, -1:])

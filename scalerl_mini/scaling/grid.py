@@ -27,14 +27,24 @@ def mid_limits(x: Array) -> tuple[float, float]:
 
 @dataclass(frozen=True)
 class Ridge:
-    """J rows of log B, each with K values of log C_mid around the row's best: `mids` [J, K], `log_b` [J]."""
+    """J rows of log B, each with K values of log C_mid around the row's best: `mids` [J, K], `log_b` [J].
+
+    Before they were clipped to the limits the values were `centre` [J] plus `sd` [J] times OFFSETS.
+    """
 
     log_b: Array
     mids: Array
+    centre: Array
+    sd: Array
 
     def points(self) -> tuple[Array, Array]:
         """(log B, log C_mid) of all points, each [J * K]."""
         return np.repeat(self.log_b, self.mids.shape[1]), self.mids.ravel()
+
+    def places(self, mid: Array) -> Array:
+        """For each row the column k with mids[:, k] <= mid <= mids[:, k + 1], beyond an end the nearest pair: [J, V]."""
+        steps = (mid - self.centre[:, None]) / self.sd[:, None]
+        return clip(np.searchsorted(OFFSETS, steps, side="right") - 1, 0, len(OFFSETS) - 2)
 
 
 def coarse_rows(problem: Problem, rows: int = 16, columns: int = 24) -> Optimum:
@@ -61,4 +71,4 @@ def ridge(problem: Problem, rows: Optimum, noise: float) -> Ridge:
     widest = (problem.mid_limits[1] - problem.mid_limits[0]) / 15.0
     sd = clip(np.sqrt(noise / np.maximum(rows.h[-1], 1e-300)), 1e-9, widest)
     mids = rows.mid[:, None] + sd[:, None] * OFFSETS
-    return Ridge(rows.log_b, clip(mids, *problem.mid_limits))
+    return Ridge(rows.log_b, clip(mids, *problem.mid_limits), rows.mid, sd)

@@ -37,8 +37,7 @@ class Law:
 def _exp(u: Array) -> Array:
     """A new array, worked on in place: temporaries cost more than the exponential."""
     out = np.maximum(u, -_U_MAX, out=np.empty(np.shape(u)))
-    np.minimum(out, _U_MAX, out=out)
-    return np.exp(out, out=out)
+    return np.exp(np.minimum(out, _U_MAX, out=out), out=out)
 
 
 def _sigmoid(u: Array) -> Array:

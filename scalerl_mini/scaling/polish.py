@@ -87,19 +87,19 @@ def polish(problem: Problem, log_b: Array, mid: Array, steps: int = 300, hold_b:
         new_b, new_mid = _propose(problem, at, damping, hold_b)
         new = evaluate(problem, new_b, new_mid, hold_b)
         better = new.sse < at.sse
-        gain = np.where(better, at.sse - new.sse, 0.0)
         moved = np.abs(new_mid - at.mid) + np.abs(new_b - at.log_b)
-        busy = (moved > 1e-11) & (gain > tolerance * at.sse) | (~better & (damping < 1e6) & (moved > 1e-9))
-        damping = np.where(better, damping * 0.1, damping * 10.0)
-        at = _merge(better, new, at)
+        busy = (moved > 1e-11) & (at.sse - new.sse > tolerance * at.sse)
+        if better.all():
+            damping, at = damping * 0.1, new
+        else:
+            busy |= ~better & (damping < 1e6) & (moved > 1e-9)
+            damping, at = np.where(better, damping * 0.1, damping * 10.0), _merge(better, new, at)
         if not busy.any():
             break
     return at
 
 
 def _merge(better: Array, new: Optimum, old: Optimum) -> Optimum:
-    if better.all():
-        return new
     keep = {k: np.where(better, getattr(new, k), getattr(old, k)) for k in ("log_b", "mid", "r0", "d", "sse")}
     h = [np.where(better, a, b) for a, b in zip(new.h, old.h, strict=True)]
     g = [np.where(better, a, b) for a, b in zip(new.g, old.g, strict=True)]

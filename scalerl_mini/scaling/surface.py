@@ -14,7 +14,7 @@ from scipy.special import stdtrit
 
 from scalerl_mini.scaling.grid import Ridge, coarse_rows, mid_limits, narrower_rows, ridge
 from scalerl_mini.scaling.laws import Law
-from scalerl_mini.scaling.normal import Array, Box, Normal, normal_equations, solve, whiten
+from scalerl_mini.scaling.normal import Array, Box, Normal, normal_equations, solve
 from scalerl_mini.scaling.polish import Optimum, Problem, polish
 
 PHI = np.array([-0.3, 0.0, 0.3, 0.55, 0.78, 0.93])
@@ -165,7 +165,8 @@ def restricted_likelihood(x: Array, law: Law, at: Optimum, least: Array, dof: fl
     pull = max(at.d[0], 1e-6) * slope
     jac = np.stack([np.ones_like(x), rise, pull * u, pull], axis=1)
     q = np.linalg.qr(np.vstack([jac, [np.sqrt(kappa), 0.0, 0.0, 0.0]]))[0]
-    body, last = q[:-1], q[-1]
-    whitened = whiten(np.repeat(body.T, len(PHI), axis=0), np.tile(PHI, 4)).reshape(4, len(PHI), -1)
-    gram = np.einsum("ifn,jfn->fij", whitened, whitened) + np.outer(last, last)
+    body, ends, last = q[:-1], q[[0, -2]], q[-1:]
+    lag = body[1:].T @ body[:-1]
+    phi = PHI[:, None, None]
+    gram = (1.0 + phi**2) * (body.T @ body) - phi**2 * (ends.T @ ends) - phi * (lag + lag.T) + last.T @ last
     return -0.5 * dof * np.log(least) + 0.5 * np.log1p(-(PHI**2)) - 0.5 * np.linalg.slogdet(gram)[1]
